@@ -21,8 +21,8 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
-from scheduler.engine import keeping
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.state import preemption_protection
 from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads
 from simulator.simulation import Simulation
@@ -132,7 +132,7 @@ def run(case: Case, rule: float, *, saved: bool) -> tuple[SimulationResult, floa
         rule: one of ``RULES``.
         saved: whether all jobs save their work.
     """
-    keeping.TIMES_LOST = rule  # type: ignore[misc]  # it is what is compared
+    preemption_protection.TIMES_LOST = rule  # type: ignore[misc]  # it is what is compared
     cluster = parse_cluster_spec(f"any:{case.workers}", workers_per_node=8)
     table = ThroughputTable(isolated={("any", 1): {"any": 1.0}})
     simulation = Watched(

@@ -22,8 +22,8 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
-from scheduler.engine import keeping
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.state import preemption_protection
 from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads
 from simulator.simulation import Simulation
@@ -128,7 +128,7 @@ def run(case: Case, jobs: int, policy: str, launch_s: float) -> SimulationResult
 
 def measured(worth: float, launch: float) -> Row:
     """Return what a multiple does to launches of a length."""
-    keeping.WORTH = worth  # type: ignore[misc]  # it is what is compared
+    preemption_protection.WORTH = worth  # type: ignore[misc]  # it is what is compared
     launch_s = launch * ROUND_S
     endless, worst, jct_s, rho, launching_s, held_s = 0, (0.0, ""), [], [], 0.0, 0.0
     for case in CASES:

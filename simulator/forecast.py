@@ -29,7 +29,7 @@ from scheduler.control.submitting import names_of
 from scheduler.domain.job import ALMOST_DONE, JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.ways import Source
-from scheduler.engine.jobs import HELD, NONE
+from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
 from simulator.beginning import Beginning, Held
 from simulator.failures import FailureModel

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.lease import Lease, Leases
     from scheduler.domain.problem import Problem
-    from scheduler.engine.certificate import Certificate
+    from scheduler.engine.rounds.certificate import Certificate
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason, Leases, RevokeReason
 from scheduler.engine.engine import Engine
-from scheduler.engine.state import PLAN
+from scheduler.engine.state.state import PLAN
 from scheduler.errors import LeaseholdError, SolveError
 from simulator.failures import FailureProcess
 from simulator.inputs import check_jobs

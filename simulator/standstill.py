@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.engine.jobs import NONE
+from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Collection

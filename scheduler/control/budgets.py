@@ -16,7 +16,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.engine.state import PLAN
+from scheduler.engine.state.state import PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,8 +18,8 @@ from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, LeaseUse
 from scheduler.domain.troubles import Trouble, trouble_of
-from scheduler.engine.jobs import HELD, NONE
-from scheduler.engine.reservations import RELEASED
+from scheduler.engine.limits.reservations import RELEASED
+from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.protocol.desired import MARGIN_S
 from scheduler.protocol.reports import LeaseEnd
 

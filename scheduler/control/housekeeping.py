@@ -28,8 +28,8 @@ from scheduler.domain.knowledge import Part
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import trouble_of
-from scheduler.engine.on_leases import GOT_ON_S
-from scheduler.engine.restarts import restarts_in
+from scheduler.engine.events.on_leases import GOT_ON_S
+from scheduler.engine.state.restart_costs import restarts_in
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.domain import events as ev
 from scheduler.domain.job import ALMOST_DONE
-from scheduler.engine.jobs import NONE
+from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

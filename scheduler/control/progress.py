@@ -10,7 +10,7 @@ from scheduler.control.lengths import revised
 from scheduler.control.specs import steps_of
 from scheduler.domain import events as ev
 from scheduler.domain.job import ALMOST_DONE
-from scheduler.engine.jobs import NONE
+from scheduler.engine.tables.jobs import NONE
 from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseEnd
 

@@ -10,7 +10,7 @@ from scheduler.control.specs import in_words
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.reservation import Reservation, most_reserved
-from scheduler.engine.reservations import RELEASED
+from scheduler.engine.limits.reservations import RELEASED
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:

@@ -18,18 +18,18 @@ from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, Lease, RevokeReason
-from scheduler.engine import on_answers, on_jobs, on_leases, on_reservations, on_workers
-from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
-from scheduler.engine.restarts import set_restarts
+from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.snapshot import dump, restore
-from scheduler.engine.state import PLAN, RETRY
+from scheduler.engine.state.restart_costs import set_restarts
+from scheduler.engine.state.state import PLAN, RETRY
+from scheduler.engine.tables.jobs import HELD, NONE, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.domain.rows import AttemptRow, JobRow
     from scheduler.engine.engine import Engine
-    from scheduler.engine.state import State
+    from scheduler.engine.state.state import State
 
 #: Facts that mean the same under the rules of every version, and what they change.
 _HANDLERS: Final = {

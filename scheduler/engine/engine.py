@@ -8,15 +8,15 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain.causes import Cause, FactKind
-from scheduler.engine import on_answers, on_jobs, on_leases, on_reservations, on_workers
-from scheduler.engine.grounds import Grounds
-from scheduler.engine.jobs import NONE, WAITING
-from scheduler.engine.keeping import keep, rooms
-from scheduler.engine.questions import pose
-from scheduler.engine.rounds import choose_round
-from scheduler.engine.state import GRACE, PLAN, State
-from scheduler.engine.staying import settle
-from scheduler.engine.validation import Checker
+from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
+from scheduler.engine.events.validation import Checker
+from scheduler.engine.rounds.allocation import pose
+from scheduler.engine.rounds.choose_round import choose_round
+from scheduler.engine.rounds.decision_reasons import Grounds
+from scheduler.engine.rounds.migration import settle
+from scheduler.engine.state.preemption_protection import keep, rooms
+from scheduler.engine.state.state import GRACE, PLAN, State
+from scheduler.engine.tables.jobs import NONE, WAITING
 from scheduler.errors import InputError, InvariantError
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
-    from scheduler.engine.avoidance import Avoidance
-    from scheduler.engine.certificate import Certificate
-    from scheduler.engine.fleet import Fleet
-    from scheduler.engine.jobs import JobTable
-    from scheduler.engine.leases import LeaseBook
-    from scheduler.engine.pairs import PairTable
-    from scheduler.engine.quotas import CapOf, Quotas
-    from scheduler.engine.reservations import Reservations
-    from scheduler.engine.rounds import Choice
+    from scheduler.engine.limits.node_exclusions import Avoidance
+    from scheduler.engine.limits.quotas import CapOf, Quotas
+    from scheduler.engine.limits.reservations import Reservations
+    from scheduler.engine.rounds.certificate import Certificate
+    from scheduler.engine.rounds.choose_round import Choice
     from scheduler.engine.settings import EngineSettings
+    from scheduler.engine.tables.fleet import Fleet
+    from scheduler.engine.tables.jobs import JobTable
+    from scheduler.engine.tables.leases import LeaseBook
+    from scheduler.engine.tables.pairs import PairTable
 
 _HANDLERS = {
     **on_leases.HANDLERS,

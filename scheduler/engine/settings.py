@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduler.engine.urgency import Band
+from scheduler.engine.rounds.urgency import Band
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import orjson
 from scheduler.domain.causes import Cause, FactKind, Occasion
 from scheduler.domain.codec import DOMAIN_TYPES, Codec
 from scheduler.engine.engine import Engine
-from scheduler.engine.grounds import Told
-from scheduler.engine.jobs import NONE
-from scheduler.engine.leases import PlannedLease
-from scheduler.engine.packings import Search
+from scheduler.engine.rounds.decision_reasons import Told
+from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.tables.jobs import NONE
+from scheduler.engine.tables.leases import PlannedLease
 from scheduler.errors import CodecError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Quota
     from scheduler.engine.settings import EngineSettings
-    from scheduler.engine.state import State
+    from scheduler.engine.state.state import State
 
 #: Version of ``EngineState``; grows when a field is renamed or changes its meaning.
 VERSION: Final = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.on_reservations import shunned
+from scheduler.engine.events.on_reservations import shunned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.domain.reservation import Reservation
-    from scheduler.engine.certificate import Certificate
     from scheduler.engine.engine import Engine
-    from scheduler.engine.jobs import JobTable
-    from scheduler.engine.pairs import PairTable
-    from scheduler.engine.quotas import CapOf
+    from scheduler.engine.limits.quotas import CapOf
+    from scheduler.engine.rounds.certificate import Certificate
     from scheduler.engine.settings import EngineSettings
+    from scheduler.engine.tables.jobs import JobTable
+    from scheduler.engine.tables.pairs import PairTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.job import Job
 from scheduler.engine.engine import Engine
-from scheduler.engine.kernels import choose_staying, search_core
+from scheduler.engine.rounds.kernels import choose_staying, search_core
 from scheduler.engine.settings import EngineSettings
 
 

@@ -21,8 +21,8 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
-from scheduler.engine.candidates import NEGLIGIBLE
-from scheduler.engine.jobs import HELD, NONE
+from scheduler.engine.rounds.candidates import NEGLIGIBLE
+from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.runtime.dues import Fairness, fairness_of
 from scheduler.runtime.explaining_kept import (
     goes_on,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.control.launching import launching_s
-from scheduler.engine.jobs import NONE
-from scheduler.engine.keeping import WORTH, Kept, patience_s
+from scheduler.engine.state.preemption_protection import WORTH, Kept, patience_s
+from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

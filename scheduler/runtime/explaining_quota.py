@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.jobs import WAITING
+from scheduler.engine.tables.jobs import WAITING
 from scheduler.runtime.shown import QuotaInTheWay
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from scheduler.control.jobs import ENDED
 from scheduler.control.launching import LONG_LAUNCHES
 from scheduler.domain.job import JobStatus
 from scheduler.domain.troubles import REMEDIES, Trouble
-from scheduler.engine.reservations import RELEASED
+from scheduler.engine.limits.reservations import RELEASED
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.explaining import SOMEBODY
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery

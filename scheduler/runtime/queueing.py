@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.engine.jobs import WAITING
+from scheduler.engine.tables.jobs import WAITING
 from scheduler.runtime.shown import JobAhead
 
 if TYPE_CHECKING:

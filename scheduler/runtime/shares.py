@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.control.budgets import spending
 from scheduler.domain.fair_share import factors
-from scheduler.engine.jobs import HELD
+from scheduler.engine.tables.jobs import HELD
 from scheduler.runtime.shown import BudgetView
 
 if TYPE_CHECKING:

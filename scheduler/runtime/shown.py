@@ -308,7 +308,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundView:
-    """How good the last planned round was, see ``scheduler.engine.certificate``.
+    """How good the last planned round was, see ``scheduler.engine.rounds.certificate``.
 
     Attributes:
         gap: part of the best value that another choice of whole workers could have gained at most;

@@ -14,7 +14,7 @@ from scheduler.control.inventory import in_words
 from scheduler.control.node_health import doubt_in_words
 from scheduler.control.progress import shown_steps
 from scheduler.control.requests import NodeAction, ProjectLimits
-from scheduler.engine.keeping import WORTH_TELLING
+from scheduler.engine.state.preemption_protection import WORTH_TELLING
 from scheduler.runtime.dues import dues_of_projects, fairness_of, received_shares, shares_of
 from scheduler.runtime.explaining import reason_of
 from scheduler.runtime.gpu_figures import GpuFigures
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from scheduler.control.nodes import NodeState
     from scheduler.control.view import View
     from scheduler.domain.arrays import FloatArray
-    from scheduler.engine.certificate import Certificate
+    from scheduler.engine.rounds.certificate import Certificate
     from scheduler.runtime.explaining import Glance
     from scheduler.runtime.metrics import Metrics
 

@@ -22,7 +22,7 @@ from api.roles import ANONYMOUS
 from scheduler.control.budgets import TOLD
 from scheduler.control.requests import JobAction, NodeAction
 from scheduler.domain.rows import HistoryRow
-from scheduler.engine.reservations import RELEASED
+from scheduler.engine.limits.reservations import RELEASED
 from scheduler.runtime.history_kinds import EventKind
 
 SSE = "text/event-stream"

@@ -9,12 +9,12 @@ import numpy as np
 
 from policies.testing import make_table
 from scheduler.domain.job import Job
-from scheduler.engine.alike import Alike
-from scheduler.engine.jobs import NONE, RUNNING, JobTable
-from scheduler.engine.packings import Search
-from scheduler.engine.pairs import PairTable
-from scheduler.engine.rounds import choose_round
-from scheduler.engine.urgency import Band
+from scheduler.engine.rounds.choose_round import choose_round
+from scheduler.engine.rounds.equivalence import Alike
+from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.rounds.urgency import Band
+from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
+from scheduler.engine.tables.pairs import PairTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
-from scheduler.engine.state import RETRY
+from scheduler.engine.state.state import RETRY
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ CHECKS = "scheduler/store/checks.py"
 LOOP = "agent/loop.py"
 RECONCILE = "agent/reconcile.py"
 
-RESERVATIONS = "scheduler/engine/on_reservations.py"
+RESERVATIONS = "scheduler/engine/events/on_reservations.py"
 BUDGETS = "scheduler/control/budgets.py"
 SPENDING = "scheduler/runtime/spending.py"
 SNAPSHOTS = "scheduler/runtime/snapshots.py"
 ENGINE_SNAPSHOT = "scheduler/engine/snapshot.py"
 ENGINE = "scheduler/engine/engine.py"
-KEEPING = "scheduler/engine/keeping.py"
+KEEPING = "scheduler/engine/state/preemption_protection.py"
 TAKEOVER = "scheduler/runtime/takeover.py"
-ON_LEASES = "scheduler/engine/on_leases.py"
+ON_LEASES = "scheduler/engine/events/on_leases.py"
 
 #: (name, path, before, after, what it is)
 WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (

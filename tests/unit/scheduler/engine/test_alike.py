@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile, margin
-from scheduler.engine.alike import Alike
+from scheduler.engine.rounds.equivalence import Alike
 
 TYPES = ("a", "b", "c")
 

@@ -12,10 +12,10 @@ from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.lease import EndReason
-from scheduler.engine.avoidance import LONGEST, Avoidance
-from scheduler.engine.fleet import Fleet
+from scheduler.engine.limits.node_exclusions import LONGEST, Avoidance
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
+from scheduler.engine.tables.fleet import Fleet
 from scheduler.errors import ParameterError
 
 AVOID_S = 150.0

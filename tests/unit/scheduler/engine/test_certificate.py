@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leasehold_testing.mechanism import EXACT, credit_mechanism, follow, random_shares
-from scheduler.engine import packings, rounds
-from scheduler.engine.certificate import FAR, Certificate
-from scheduler.engine.urgency import Band
+from scheduler.engine.rounds import choose_round, round_milp
+from scheduler.engine.rounds.certificate import FAR, Certificate
+from scheduler.engine.rounds.urgency import Band
 from simulator.api import read_trace, simulate
 
 BAND = Band(round_s=1.0, behind=4.0, ahead=1.0)
@@ -20,11 +20,11 @@ BAND = Band(round_s=1.0, behind=4.0, ahead=1.0)
 def proofs(monkeypatch):
     """Yield (certificate, exact best value) of every round that is chosen."""
     found = []
-    improve, prove = rounds.improve, rounds.certificate
+    improve, prove = choose_round.improve, choose_round.certificate
     best = []
 
     def improved(draft, begun, candidates, chosen, value):
-        runs, most = packings.best(candidates, value, begun.free, begun.busy)
+        runs, most = round_milp.best(candidates, value, begun.free, begun.busy)
         assert runs is not None
         assert most == pytest.approx(value[runs].sum())
         best.append(float(value[runs].sum()))
@@ -36,8 +36,8 @@ def proofs(monkeypatch):
             found.append((result, best.pop()))
         return result
 
-    monkeypatch.setattr(rounds, "improve", improved)
-    monkeypatch.setattr(rounds, "certificate", proven)
+    monkeypatch.setattr(choose_round, "improve", improved)
+    monkeypatch.setattr(choose_round, "certificate", proven)
     return found
 
 
@@ -71,14 +71,14 @@ def test_without_a_band_a_round_carries_its_distance_alone(seed):
     gangs = np.ones(6, dtype=np.int64)
     x = random_shares(rng, gangs, (3,))
     found = []
-    prove = rounds.certificate
+    prove = choose_round.certificate
 
     def proven(*arguments, **keywords):
         found.append(prove(*arguments, **keywords))
         return found[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "certificate", proven)
+        patch.setattr(choose_round, "certificate", proven)
         mechanism = credit_mechanism(x, gangs, (3,), keep_bonus=0.0, band=EXACT)
         follow(mechanism, x, rounds=30)
     assert len(found) == 30

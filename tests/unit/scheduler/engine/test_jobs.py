@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.domain.job import Job
-from scheduler.engine.jobs import JobTable
+from scheduler.engine.tables.jobs import JobTable
 
 
 def equal(one, other):

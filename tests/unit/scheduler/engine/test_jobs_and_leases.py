@@ -6,7 +6,7 @@ import pytest
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
-from scheduler.engine.jobs import HELD, RUNNING, WAITING
+from scheduler.engine.tables.jobs import HELD, RUNNING, WAITING
 from scheduler.errors import InputError
 
 

@@ -16,9 +16,9 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.problem import Entity
-from scheduler.engine.jobs import NONE
-from scheduler.engine.keeping import WORTH, Kept, patience_s
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.state.preemption_protection import WORTH, Kept, patience_s
+from scheduler.engine.tables.jobs import NONE
 from scheduler.errors import InputError, ParameterError
 
 QUICK = {"round_length_s": 10.0, "keep_bonus": 0.5}

@@ -11,9 +11,9 @@ from scheduler.domain.configuration import Configuration, ConfigurationTable, Pr
 from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason
 from scheduler.domain.problem import Entity
-from scheduler.engine.columns import moves
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.tables.columns import moves
 from scheduler.errors import InputError
 
 PATIENT = {"refuse_what_cannot_fit": False}

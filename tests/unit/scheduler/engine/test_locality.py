@@ -18,10 +18,10 @@ from scheduler.domain.configuration import (
     Profile,
 )
 from scheduler.domain.job import Job
-from scheduler.engine.columns import moves
-from scheduler.engine.fleet import Fleet
-from scheduler.engine.placement import Placer
+from scheduler.engine.placement.placement import Placer
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.tables.columns import moves
+from scheduler.engine.tables.fleet import Fleet
 
 ROUND_S = 100.0
 

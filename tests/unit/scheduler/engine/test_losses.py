@@ -8,8 +8,8 @@ import pytest
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
-from scheduler.engine.jobs import HELD, RUNNING
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
+from scheduler.engine.tables.jobs import HELD, RUNNING
 from scheduler.errors import ParameterError
 
 

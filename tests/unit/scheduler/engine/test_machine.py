@@ -25,8 +25,8 @@ from scheduler.domain.configuration import (
 from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason
 from scheduler.domain.problem import Entity
-from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.tables.jobs import HELD, NONE, WAITING
 
 CLUSTER = parse_cluster_spec("type-0:6,type-1:4", workers_per_node=4)
 #: Steps/s of each profile on each worker type; types 2 and 3 join later, if at all.

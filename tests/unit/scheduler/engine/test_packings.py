@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from leasehold_testing.mechanism import EXACT, credit_mechanism, follow, random_shares
-from scheduler.engine import packings
-from scheduler.engine.candidates import Candidates
-from scheduler.engine.jobs import NONE
-from scheduler.engine.packings import Search
-from scheduler.engine.prices import prices, search
-from scheduler.engine.urgency import Band
+from scheduler.engine.rounds import round_milp
+from scheduler.engine.rounds.candidates import Candidates
+from scheduler.engine.rounds.prices import prices, search
+from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.rounds.urgency import Band
+from scheduler.engine.tables.jobs import NONE
 
 CAPACITY = (8, 8, 4)
 WIDE = Band(round_s=1.0, behind=4.0, ahead=3.0)
@@ -118,7 +118,7 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
     free = rng.integers(0, 6, size=types)
     busy = np.zeros(5, dtype=bool)
     busy[rng.integers(0, 5)] = rng.random() < 0.3
-    value = packings.worth(found, types)
+    value = round_milp.worth(found, types)
     best, good = 0.0, []
     for runs in itertools.product((False, True), repeat=len(value)):
         runs = np.array(runs)  # noqa: PLW2901 - as a mask
@@ -130,7 +130,7 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
             good = [*good, runs] if worth >= best - 1e-9 else good
             if worth > best + 1e-9:
                 best, good = worth, [runs]
-    chosen, bound = packings.best(found, value, free, busy)
+    chosen, bound = round_milp.best(found, value, free, busy)
     assert chosen is not None
     assert (found.demand[chosen].sum(axis=0) <= free).all()
     assert value[chosen].sum() == pytest.approx(best)
@@ -179,5 +179,5 @@ def test_prices_prove_what_the_linear_relaxation_does(seed):
 def test_what_is_added_leaves_the_round_worth_what_is_owed():
     value = np.array([5.0, -1.0, -3.0, 2.0])
     runs = np.array([True, False, False, False])
-    assert packings.affordable(value, runs, 3.0).tolist() == [False, True, False, True]
-    assert packings.affordable(value, runs, 5.0).tolist() == [False, False, False, True]
+    assert round_milp.affordable(value, runs, 3.0).tolist() == [False, True, False, True]
+    assert round_milp.affordable(value, runs, 5.0).tolist() == [False, False, False, True]

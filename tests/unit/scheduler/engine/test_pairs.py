@@ -10,7 +10,7 @@ from policies.testing import make_table
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
-from scheduler.engine.jobs import NONE
+from scheduler.engine.tables.jobs import NONE
 
 SHARED = {(0, 0, 0): (0.8, 0.8)}
 

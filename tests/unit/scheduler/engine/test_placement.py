@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.domain.cluster import Cluster, Node, WorkerType
-from scheduler.engine.fleet import Fleet
-from scheduler.engine.placement import Placer, Unit
+from scheduler.engine.placement.placement import Placer, Unit
+from scheduler.engine.tables.fleet import Fleet
 
 
 def make_cluster(*nodes):

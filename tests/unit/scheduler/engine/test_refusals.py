@@ -9,8 +9,8 @@ from policies.testing import make_table
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason, Leases
-from scheduler.engine.jobs import NONE
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.tables.jobs import NONE
 from scheduler.errors import InputError, InvariantError, ParameterError
 
 

@@ -12,11 +12,11 @@ from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
-from scheduler.engine.alike import Alike
-from scheduler.engine.jobs import NONE, RUNNING, JobTable
-from scheduler.engine.pairs import PairTable
-from scheduler.engine.rounds import choose_round
+from scheduler.engine.rounds.choose_round import choose_round
+from scheduler.engine.rounds.equivalence import Alike
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
+from scheduler.engine.tables.pairs import PairTable
 
 KEEP = {"keep_bonus": 0.5}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.engine.jobs import NONE
-from scheduler.engine.weighing import entries_of_jobs, worth_of_round
+from scheduler.engine.rounds.value_kernels import entries_of_jobs, worth_of_round
+from scheduler.engine.tables.jobs import NONE
 
 
 def rated(*, deficit_s, left_s, held=False, always=False, second=NONE, workers=1):

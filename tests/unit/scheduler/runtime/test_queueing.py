@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from scheduler.domain.job import Job
-from scheduler.engine.jobs import HELD, RUNNING, JobTable
+from scheduler.engine.tables.jobs import HELD, RUNNING, JobTable
 from scheduler.runtime.queueing import describe_ahead, order_waiting_jobs
 from scheduler.runtime.shown import JobAhead
 

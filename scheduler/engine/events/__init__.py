@@ -1,0 +1,1 @@
+"""Handle events: each module takes in the events about one noun."""

@@ -1,0 +1,108 @@
+"""What changes questions and answers: allocations, another policy, other throughputs, timers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from scheduler.domain import events as ev
+from scheduler.engine.events.on_leases import set_retry_timer
+from scheduler.engine.events.on_reservations import pinned
+from scheduler.engine.events.validation import fault_of
+from scheduler.engine.rounds.allocation import take_over
+from scheduler.engine.state.restart_costs import follow_table
+from scheduler.engine.state.state import GRACE, RETRY
+from scheduler.engine.tables.columns import moves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.engine.state.state import State
+
+
+def _computed(state: State, event: ev.AllocationComputed) -> None:
+    if event.generation != state.generation or not state.question_open:
+        return
+    state.question_open = state.blocked = False
+    fault = fault_of(event, state.table)
+    if fault:
+        state.record("allocation_failed", "policy", reason=fault)
+        return
+    take_over(
+        event,
+        state.jobs,
+        state.pairs,
+        state.book.planned.values(),
+        state.assigner.alike,
+        round_length_s=state.settings.round_length_s,
+        carry_credit=state.settings.carry_credit,
+    )
+    behind_s = state.jobs.credit_s.max(initial=0.0), state.pairs.credit_s.max(initial=0.0)
+    state.search.begin(float(max(behind_s)))
+    state.by_lengths = event.allocation.by_lengths
+    state.by_lag = event.allocation.by_lag
+    promise_pinned(state)
+    for warning in event.allocation.warnings:
+        state.record("policy_warning", "policy", text=warning)
+    state.serve_due = True
+
+
+def promise_pinned(state: State) -> None:
+    """Let X say that jobs on cordoned workers, which no policy is asked about, run all the time."""
+    if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
+        return
+    jobs = state.jobs
+    rows = np.flatnonzero(pinned(state))
+    held = jobs["configuration"][rows]
+    alone = held >= 0
+    jobs.x[rows] = 0.0
+    jobs.x[rows[alone], held[alone]] = 1.0
+
+
+def _failed(state: State, event: ev.AllocationFailed) -> None:
+    if event.generation == state.generation and state.question_open:
+        state.question_open = state.blocked = False
+        state.record("allocation_failed", "policy", reason=event.reason)
+
+
+def _policy(state: State, event: ev.PolicyChanged) -> None:
+    state.time_dependent = event.time_dependent
+    state.usage.begin(event.usage_half_life_s)
+    _drop_question(state)
+    state.heed(serve=False)
+    if event.record:
+        state.record("policy_changed", "policy", policy=event.policy)
+
+
+def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
+    moved = moves(state.table, event.table)
+    state.pairs.renumber(state.table, event.table)
+    state.assigner.table = event.table
+    state.jobs.widen(event.table.throughput.shape[1])
+    state.assigner.follow(moved)
+    follow_table(state)
+    _drop_question(state)
+    state.heed()
+
+
+def _drop_question(state: State) -> None:
+    """Drop the open question; an answer to it would speak of what no longer is."""
+    state.question_open = state.blocked = False
+
+
+def _timer(state: State, event: ev.TimerFired) -> None:
+    if event.timer == GRACE:
+        state.blocked = False
+    elif event.timer == RETRY:
+        state.heed()
+        set_retry_timer(state)
+
+
+HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
+    ev.AllocationComputed: _computed,
+    ev.AllocationFailed: _failed,
+    ev.PolicyChanged: _policy,
+    ev.ConfigurationsChanged: _configurations,
+    ev.TimerFired: _timer,
+}

@@ -1,0 +1,214 @@
+"""Quotas in force: the caps of a moment.
+
+What a project does not ask for of a quota may be lent: to those of the same worker type (or of all
+types) that share, as much as they ask for beyond their own. ``IdleQuota`` says who does what. What
+is lent is never used twice: all who lend and share together hold no more than their quotas add up
+to. A job that others may not have the workers of, or not for a time, runs within its project's own
+quota, so that what is lent can be taken back at the end of a round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.domain.quota import Caps, IdleQuota, Quota
+from scheduler.engine.tables.jobs import HELD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.job import Job
+    from scheduler.engine.tables.jobs import JobTable
+
+#: Project, owner, and whether the workers of such jobs cannot always be taken back in time.
+_Group = tuple[str, str, bool]
+_NOBODY: Final[_Group] = ("", "", False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapOf:
+    """What a cap is about.
+
+    Attributes:
+        quota: the quota that it comes from; of several that lend to each other, the first.
+        owner: the user, where it is a quota of each.
+        shared: whether it bounds several projects together, or what of a project cannot be lent.
+    """
+
+    quota: Quota
+    owner: str = ""
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pool:
+    """Quotas that lend to each other: their (n,) rows, who shares, and the row of those together.
+
+    Attributes:
+        rows: (n,) of the quotas' own caps.
+        shares: (n,) whose projects use what others lend.
+        joint: row of the cap over all who use more than their own.
+    """
+
+    rows: IntArray
+    shares: BoolArray
+    joint: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layout:
+    """Caps without what changes from moment to moment; letters as in ``Caps``."""
+
+    of: tuple[CapOf, ...]
+    limit: FloatArray
+    counts: BoolArray
+    member: BoolArray
+    pools: tuple[_Pool, ...]
+
+
+class Quotas:
+    """The quotas in force, and the groups of jobs that fall under the same ones."""
+
+    def __init__(self) -> None:
+        #: what is in force, in the order in which it was told.
+        self.rules: tuple[Quota, ...] = ()
+        #: of jobs that have come; the column ``group`` of the job table counts in them.
+        self.groups: list[_Group] = [_NOBODY]
+        self._group_of: dict[_Group, int] = {_NOBODY: 0}
+        self._made: tuple[tuple[object, ...], _Layout] | None = None
+
+    def group(self, job: Job) -> int:
+        """Return the number of the group that a job belongs to."""
+        return self.group_of(job.project, job.owner, firm=is_firm(job))
+
+    def group_of(self, project: str, owner: str, *, firm: bool) -> int:
+        """Return the number of a group, which is appended where it is new."""
+        key = (project, owner, firm)
+        found = self._group_of.get(key)
+        if found is None:
+            found = self._group_of[key] = len(self.groups)
+            self.groups.append(key)
+        return found
+
+    def restore(self, rules: Sequence[Quota], groups: Sequence[_Group]) -> None:
+        """Bring back what was in force, and the groups."""
+        self.rules = tuple(rules)
+        for project, owner, firm in groups:
+            self.group_of(project, owner, firm=firm)
+
+    def of(self, types: tuple[str, ...]) -> tuple[CapOf, ...]:
+        """Return what each of the caps is about."""
+        return self._layout(types).of if self.rules else ()
+
+    def caps(self, jobs: JobTable, table: ConfigurationTable, now_s: float) -> Caps | None:
+        """Return the caps of this moment over all jobs; None where there are no quotas.
+
+        Args:
+            jobs: the job table.
+            table: configurations by profile.
+            now_s: the time.
+        """
+        if not self.rules:
+            return None
+        layout = self._layout(table.worker_types)
+        caps = Caps(
+            limit=layout.limit,
+            counts=layout.counts,
+            member=layout.member,
+            group=jobs.ints("group"),
+        )
+        return self._lent(caps, layout.pools, jobs, table, now_s) if layout.pools else caps
+
+    def _lent(
+        self,
+        caps: Caps,
+        pools: tuple[_Pool, ...],
+        jobs: JobTable,
+        table: ConfigurationTable,
+        now_s: float,
+    ) -> Caps:
+        """Add what is lent to those who ask for more than their own."""
+        asks = np.flatnonzero((jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s))
+        asked = caps.of_jobs(asks).asked(most_held(table)[jobs["profile"][asks]])
+        limit, member = caps.limit.copy(), caps.member.copy()
+        for pool in pools:
+            own, wants = caps.limit[pool.rows], asked[pool.rows]
+            idle = float(np.maximum(own - wants, 0.0).sum())
+            short = pool.shares & (wants > own)
+            limit[pool.rows[short]] += idle
+            limit[pool.joint] = own[short].sum() + idle
+            member[:, pool.joint] = member[:, pool.rows[short]].any(axis=1)
+        return Caps(limit=limit, counts=caps.counts, member=member, group=caps.group)
+
+    def _layout(self, types: tuple[str, ...]) -> _Layout:
+        key = (self.rules, len(self.groups), types)
+        if self._made is None or self._made[0] != key:
+            self._made = key, _lay_out(self.rules, self.groups, types)
+        return self._made[1]
+
+
+def is_firm(job: Job) -> bool:
+    """Tell whether a lease of a job may have to be left to it beyond the end of a round."""
+    return not job.preemptible or job.min_run_time_s > 0.0
+
+
+def most_held(table: ConfigurationTable) -> IntArray:
+    """Return (U, K) most workers of each type that a job of each profile can hold."""
+    runs = table.throughput > 0
+    most: IntArray = np.where(runs[:, :, None], table.demand, 0).max(axis=1, initial=0)
+    return most
+
+
+def _lay_out(rules: Sequence[Quota], groups: Sequence[_Group], types: tuple[str, ...]) -> _Layout:
+    of: list[CapOf] = []
+    limits: list[float] = []
+    counts: list[BoolArray] = []
+    members: list[BoolArray] = []
+    projects = np.array([group[0] for group in groups], dtype=object)
+    owners = np.array([group[1] for group in groups], dtype=object)
+    firm = np.array([group[2] for group in groups], dtype=bool)
+
+    def add(cap: CapOf, limit: float, member: BoolArray) -> int:
+        name = cap.quota.worker_type
+        of.append(cap)
+        limits.append(limit)
+        members.append(member)
+        counts.append(np.array([name in {"", worker_type} for worker_type in types], dtype=bool))
+        return len(of) - 1
+
+    lenders: dict[str, list[tuple[Quota, int]]] = {}
+    for rule in rules:
+        own = projects == rule.project
+        if rule.each_user:
+            for owner in dict.fromkeys(owners[own].tolist()):
+                add(CapOf(quota=rule, owner=owner), rule.limit, own & (owners == owner))
+            continue
+        row = add(CapOf(quota=rule), rule.limit, own)
+        if rule.idle is not IdleQuota.KEEP:
+            lenders.setdefault(rule.worker_type, []).append((rule, row))
+    pools = []
+    for lent in lenders.values():
+        shares = np.array([rule.idle is IdleQuota.SHARE for rule, _ in lent], dtype=bool)
+        if len(lent) < 2 or not shares.any():
+            continue
+        rows = np.array([row for _, row in lent], dtype=np.int64)
+        of_all = CapOf(quota=lent[0][0], shared=True)
+        everybody = np.any([members[row] for row in rows], axis=0)
+        add(of_all, float(sum(rule.limit for rule, _ in lent)), everybody)
+        joint = add(of_all, 0.0, np.zeros(len(groups), dtype=bool))
+        for (rule, row), uses in zip(lent, shares.tolist(), strict=True):
+            if uses and (members[row] & firm).any():
+                add(CapOf(quota=rule, shared=True), rule.limit, members[row] & firm)
+        pools.append(_Pool(rows=rows, shares=shares, joint=joint))
+    return _Layout(
+        of=tuple(of),
+        limit=np.array(limits, dtype=float),
+        counts=np.array(counts, dtype=bool).reshape(len(of), len(types)),
+        member=np.array(members, dtype=bool).reshape(len(of), len(groups)).T.copy(),
+        pools=tuple(pools),
+    )

@@ -1,0 +1,1 @@
+"""Place configurations on concrete workers, and grant leases."""

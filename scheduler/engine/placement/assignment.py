@@ -1,0 +1,592 @@
+"""Assignment: from the choice of a round to leases on concrete workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from scheduler.domain import commands as do
+from scheduler.domain.configuration import ConfigurationTable
+from scheduler.domain.lease import Leases, RevokeReason
+from scheduler.engine.limits.node_exclusions import Avoidance, Bars
+from scheduler.engine.limits.quota_usage import hold_back
+from scheduler.engine.placement.launch_constraints import Manners
+from scheduler.engine.placement.placement import Placer, Unit, largest_first
+from scheduler.engine.rounds.decision_reasons import CausesOfGrants, CausesOfNotices, Notices
+from scheduler.engine.rounds.equivalence import Alike
+from scheduler.engine.tables.fleet import Fleet
+from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
+from scheduler.engine.tables.leases import LeaseBook, PlannedLease
+from scheduler.engine.tables.pairs import PairTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.causes import Cause
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.quota import Caps
+    from scheduler.engine.rounds.choose_round import Choice
+    from scheduler.engine.rounds.decision_reasons import Grounds
+
+_UNMOVED: IntArray = np.empty(0, dtype=np.int64)
+
+#: A job that joins another on its workers: row, workers, lease of the partner that stays.
+Joiner: TypeAlias = tuple[int, tuple[int, ...], int]
+
+
+class Assigner:
+    """Keeps jobs, pairs and leases consistent while assignments change."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.fleet = Fleet(cluster)
+        self.placer = Placer(self.fleet)
+        #: configurations by profile, over the fleet's worker types.
+        self.table = ConfigurationTable.build(cluster.type_names, ())
+        self.jobs = JobTable()
+        self.pairs = PairTable()
+        self.book = LeaseBook(self.fleet)
+        #: nodes on which jobs could not be started, and are not tried again for a while.
+        self.avoidance = Avoidance(self.fleet)
+        #: the time of the current call.
+        self.now_s = 0.0
+        #: (numbers of jobs, (W,) workers) that these must not be placed on now.
+        self.shunned: Sequence[tuple[IntArray, BoolArray]] = ()
+        #: job number -> (K,) workers, of jobs that may not hold more if they start now.
+        self.rooms: Mapping[int, IntArray] = {}
+        #: id of the newest lease; also its fencing token.
+        self.next_lease = 0
+        #: equal configurations of the table at the last look, and that table.
+        self._alike: tuple[ConfigurationTable, Alike] | None = None
+        #: likewise launch constraints.
+        self._manners: tuple[ConfigurationTable, Manners] | None = None
+
+    @property
+    def alike(self) -> Alike:
+        """Return what is of equal value in the table."""
+        if self._alike is None or self._alike[0] is not self.table:
+            prices = self.fleet.cost_usd_per_hour[: self.table.demand.shape[2]]
+            self._alike = self.table, Alike.of(self.table, prices)
+        return self._alike[1]
+
+    @property
+    def manners(self) -> Manners:
+        """Return what must lie on one node or follows a plan."""
+        if self._manners is None or self._manners[0] is not self.table:
+            self._manners = self.table, Manners.of(self.table)
+        return self._manners[1]
+
+    def realise(
+        self,
+        choice: Choice,
+        eligible: BoolArray,
+        grounds: Grounds,
+        *,
+        goes_on: Cause,
+        start_s: float,
+        end_s: float,
+        caps: Caps | None = None,
+        leaves: BoolArray | None = None,
+    ) -> list[do.Command | do.Batch]:
+        """Extend what goes on, give notice to what ends, reserve workers for what begins.
+
+        Args:
+            choice: what runs in the next round.
+            eligible: (N,) jobs that may run in it.
+            grounds: what was chosen by.
+            goes_on: why leases go on.
+            start_s: when it begins.
+            end_s: when it ends.
+            caps: quotas over all jobs; None where there are none.
+            leaves: (N,) jobs that cannot stay on their workers; None for none.
+        """
+        jobs = self.jobs
+        commands: list[do.Command | do.Batch] = []
+        wanted = eligible & ((choice.configuration != NONE) | (choice.pair != NONE))
+        stays = (
+            wanted
+            & (jobs["status"] == RUNNING)
+            & (choice.configuration == jobs["configuration"])
+            & (choice.pair == jobs["pair"])
+        )
+        if leaves is not None:
+            stays &= ~leaves
+        if self.book.stopping:
+            stays &= ~np.isin(jobs["lease"], list(self.book.stopping))
+        joins: list[Joiner] = []
+        if len(self.pairs):
+            joins = self._keep_workers(choice, wanted, stays)
+        if self.manners.any_consolidated:
+            joining = [row for row, _, _ in joins]
+            self._make_room(choice, wanted & ~stays, stays, joining)
+        jobs["charged"][stays] = choice.charged[stays]
+        kept = jobs["lease"][stays]
+        if len(kept):
+            leases = np.sort(kept)
+            commands.append(do.ExtendLeases(lease_ids=leases, deadline_s=end_s, cause=goes_on))
+        ends = ((jobs["lease"] != NONE) & ~stays).nonzero()[0]
+        if self.book.stopping:
+            ends = ends[~np.isin(jobs["lease"][ends], list(self.book.stopping))]
+        if len(ends):
+            commands.append(self._outbid(ends, grounds, by_s=start_s))
+        begins = wanted & ~stays
+        for row, workers, partner_lease in joins:
+            self._reserve([row], [workers], choice, grounds, partner_lease)
+            begins[row] = False
+        if joins or begins.any():
+            available = self.fleet.grantable & ~self.book.stays()
+            units = self._units(choice, begins)
+            commands += self._start(units, choice, grounds, available, end_s, caps=caps)
+        return commands
+
+    def serve(
+        self, choice: Choice, grounds: Grounds, available: BoolArray, *, end_s: float
+    ) -> list[do.GrantLeases]:
+        """Start waiting jobs on available workers until ``end_s``; ``available`` is used up."""
+        wanted = (choice.configuration != NONE) | (choice.pair != NONE)
+        return self._start(self._units(choice, wanted), choice, grounds, available, end_s)
+
+    def _keep_workers(self, choice: Choice, wanted: BoolArray, stays: BoolArray) -> list[Joiner]:
+        """Let jobs stay on their workers where only the sharing changes.
+
+        Marks the jobs that stay in ``stays``.
+
+        Returns:
+            The jobs that join them: row, workers, lease of the partner that stays.
+        """
+        joins: list[Joiner] = []
+        units = []
+        grantable = self.fleet.grantable
+        for rows in self._units(choice, wanted & ~stays):
+            partner = self._staying_partner(rows, choice, stays)
+            if partner == NONE:
+                units.append(rows)
+            else:
+                lease_id = int(self.jobs["lease"][partner])
+                joins.append((rows[0], self._workers_of(partner), lease_id))
+        taken = {self._workers_of(row) for row in np.flatnonzero(stays).tolist()}
+        asked = []
+        for rows in units:
+            held = [self._workers_of(row) for row in rows]
+            free = tuple(
+                workers if workers not in taken and self._suits(row, workers, choice) else ()
+                for row, workers in zip(rows, held, strict=True)
+            )
+            asked.append(Unit(rows=rows, demand=self._demand(rows[0], choice), held=free))
+        for rows, workers in zip(units, self.placer.keep(asked), strict=True):
+            if not workers or not grantable[list(workers)].all():
+                continue
+            stayers = [row for row in rows if self._workers_of(row) == workers]
+            for row in stayers:
+                stays[row] = True
+                self._recast(row, choice)
+            lease = int(self.jobs["lease"][stayers[0]])
+            joins.extend((row, workers, lease) for row in rows if row not in stayers)
+        return joins
+
+    def _staying_partner(self, rows: tuple[int, ...], choice: Choice, stays: BoolArray) -> int:
+        """Return the row of the partner that a job is to join and that stays, NONE without one."""
+        entry = choice.pair[rows[0]]
+        if entry == NONE or len(rows) > 1:
+            return NONE
+        partners = np.flatnonzero(stays & (choice.pair == entry))
+        return int(partners[0]) if len(partners) else NONE
+
+    def _recast(self, row: int, choice: Choice) -> None:
+        """Note a change of sharing on workers that a job keeps."""
+        self.jobs["configuration"][row] = choice.configuration[row]
+        self.jobs["pair"][row] = choice.pair[row]
+        demand = sum(self._demand(row, choice))
+        self.jobs["workers_held"][row] = demand / (2.0 if choice.pair[row] != NONE else 1.0)
+
+    def _units(self, choice: Choice, begins: BoolArray) -> list[tuple[int, ...]]:
+        """Group the rows that begin into units: single jobs, and pairs by their entry."""
+        rows = np.flatnonzero(begins & (choice.configuration != NONE))
+        units: list[tuple[int, ...]] = [(row,) for row in rows.tolist()]
+        shared = np.flatnonzero(begins & (choice.pair != NONE))
+        by_entry: dict[int, list[int]] = {}
+        for row in shared.tolist():
+            by_entry.setdefault(int(choice.pair[row]), []).append(row)
+        units.extend(tuple(members) for members in by_entry.values())
+        return units
+
+    def _demand(self, row: int, choice: Choice) -> tuple[int, ...]:
+        if choice.pair[row] != NONE:
+            demand = self.table.pair_demand[self.pairs.index[choice.pair[row]]]
+        else:
+            demand = self.table.demand[self.jobs["profile"][row], choice.configuration[row]]
+        return tuple(demand.tolist())
+
+    def _start(
+        self,
+        units: Sequence[tuple[int, ...]],
+        choice: Choice,
+        grounds: Grounds,
+        available: BoolArray,
+        end_s: float,
+        *,
+        caps: Caps | None = None,
+    ) -> list[do.GrantLeases]:
+        """Place units on available workers and grant their leases as soon as these are free."""
+        choosy = bool(self.avoidance) or bool(self.shunned)
+        avoided = [self._avoided(rows) for rows in units] if choosy else ()
+        placed = self.placer.place(
+            self._demands(units, choice), available, avoided, self._together(units, choice)
+        )
+        begin = [
+            (row, workers)
+            for rows, workers in zip(units, placed, strict=True)
+            if workers
+            for row in rows
+        ]
+        rows, held = [row for row, _ in begin], [workers for _, workers in begin]
+        self._reserve(rows, held, choice, grounds, NONE)
+        if caps is not None:
+            # What goes on and what is planned keep the quotas; what is leaving holds of them, too.
+            homeless = hold_back(
+                caps, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet
+            )
+            for number in homeless:
+                self.drop_plan(number)
+        ready = [plan for plan in self.book.planned.values() if not plan.blockers]
+        return [self.grants(ready, end_s=end_s)] if ready else []
+
+    def _demands(self, units: Sequence[tuple[int, ...]], choice: Choice) -> IntArray:
+        """Return (R, K) workers that each unit asks for."""
+        first = np.array([rows[0] for rows in units], dtype=np.int64)
+        profile, pair = self.jobs["profile"][first], choice.pair[first]
+        demands: IntArray = self.table.demand[profile, choice.configuration[first]]
+        shared = np.flatnonzero(pair != NONE)
+        if len(shared):
+            demands[shared] = self.table.pair_demand[self.pairs.index[pair[shared]]]
+        return demands
+
+    def _together(self, units: Sequence[tuple[int, ...]], choice: Choice) -> BoolArray | None:
+        """Return (R,) units that must lie on one node; None where none must."""
+        if not self.manners.any_consolidated:
+            return None
+        first = np.array([rows[0] for rows in units], dtype=np.int64)
+        configuration = choice.configuration[first]
+        consolidated = self.manners.consolidated[self.jobs["profile"][first], configuration]
+        result: BoolArray = consolidated & (configuration != NONE)
+        return result
+
+    def _suits(self, row: int, workers: tuple[int, ...], choice: Choice) -> bool:
+        """Return whether a job can go on where it is, launched as it was, as it is to run next."""
+        manners, profile = self.manners, int(self.jobs["profile"][row])
+        held, wanted = int(self.jobs["configuration"][row]), int(choice.configuration[row])
+        if wanted != NONE and manners.consolidated[profile, wanted] and not self._are_near(workers):
+            return False
+        ways = self.table.profiles[profile].configurations
+        plans = ["" if j == NONE else ways[j].plan for j in (held, wanted)]
+        return plans[0] == plans[1]
+
+    def _are_near(self, workers: tuple[int, ...]) -> bool:
+        return len(set(self.fleet.node_of[list(workers)].tolist())) <= 1
+
+    def _make_room(
+        self, choice: Choice, begins: BoolArray, stays: BoolArray, joining: Sequence[int]
+    ) -> None:
+        """Let jobs move away from a node for those that are due on one and find none otherwise.
+
+        Of all nodes the one is cleared from which the fewest workers move. Jobs that share, or that
+        must lie on one node themselves, or are kept, are not moved. Who moves is taken out of
+        ``stays``.
+        """
+        jobs, fleet = self.jobs, self.fleet
+        due = begins & choice.charged & (choice.configuration != NONE)
+        due[list(joining)] = False
+        due &= self.manners.consolidated[jobs["profile"], choice.configuration]
+        rows = np.flatnonzero(due)
+        if not len(rows):
+            return
+        demands = self.table.demand[jobs["profile"][rows], choice.configuration[rows]]
+        free, grantable = fleet.grantable, fleet.grantable
+        holder = np.full(len(free), NONE, dtype=np.int64)
+        for row in np.flatnonzero(stays).tolist():
+            workers = list(self._workers_of(row))
+            free[workers] = False
+            if choice.kept is not None and choice.kept[row]:
+                continue
+            alone = choice.configuration[row] != NONE and jobs["pair"][row] == NONE
+            near = self.manners.consolidated[jobs["profile"][row], choice.configuration[row]]
+            if alone and not near and grantable[workers].all():
+                holder[workers] = row
+        for r in largest_first(demands, np.ones(len(rows), dtype=bool)):
+            if not self.placer.on_one_node(demands[r], free):
+                for row in self._least_moved(demands[r], free, holder):
+                    stays[row] = False
+                    workers = list(self._workers_of(row))
+                    holder[workers], free[workers] = NONE, True
+            free[list(self.placer.on_one_node(demands[r], free))] = False
+
+    def _least_moved(self, demand: IntArray, free: BoolArray, holder: IntArray) -> list[int]:
+        """Return the rows of jobs whose going makes room for a demand on one node; none if none do.
+
+        Args:
+            demand: (K,) workers by type.
+            free: (W,) workers that nobody holds.
+            holder: (W,) row of the job that may be moved from each worker; NONE where none may.
+        """
+        fleet, held = self.fleet, self.jobs["workers_held"]
+        lacking = demand - fleet.count_on_nodes(free)
+        enough = demand <= fleet.count_on_nodes(free | (holder != NONE))
+        best: list[int] = []
+        least = np.inf
+        for v in np.flatnonzero(enough.all(axis=1)).tolist():
+            here = slice(*fleet.node_start[v : v + 2].tolist())
+            left, moved = np.maximum(lacking[v], 0), []
+            rows, counts = np.unique(holder[here][holder[here] != NONE], return_counts=True)
+            # Who holds most here, and least elsewhere, goes first.
+            for row in rows[np.lexsort((held[rows] - counts, -counts))].tolist():
+                gives = np.bincount(fleet.type_of[here][holder[here] == row], minlength=len(left))
+                if (np.minimum(gives, left) > 0).any():
+                    left = np.maximum(left - gives, 0)
+                    moved.append(row)
+            cost = held[moved].sum()
+            if not left.any() and cost < least:
+                best, least = moved, cost
+        return best
+
+    def _avoided(self, rows: tuple[int, ...]) -> BoolArray | None:
+        """Return (W,) the workers that one of the rows' jobs avoids, or shuns; None for none."""
+        numbers = [int(self.jobs["number"][row]) for row in rows]
+        mask = self.avoidance.mask(numbers, self.now_s)
+        for late, workers in self.shunned:
+            if np.isin(numbers, late).any():
+                mask = workers if mask is None else mask | workers
+        return mask
+
+    def can_run(self, row: int, available: BoolArray) -> bool:
+        """Return whether some workers are enough for a job in any of its configurations.
+
+        Args:
+            row: of the job.
+            available: (W,) the workers.
+        """
+        profile = self.jobs["profile"][row]
+        demand, usable = self.table.demand[profile], self.table.throughput[profile] > 0
+        left = self.fleet.count(available)[: demand.shape[1]]
+        usable &= (demand <= left).all(axis=1)
+        if self.manners.any_consolidated:
+            most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[1]]
+            usable &= (demand <= most).all(axis=1) | ~self.manners.consolidated[profile]
+        return bool(usable.any())
+
+    def bars(self, available: BoolArray) -> Bars | None:
+        """Return what jobs cannot have of some workers; None where that is nothing.
+
+        For those that avoid nodes too few may be left, and for those that must lie on one node no
+        node may have as many. Those that are not preemptible start within shares.
+
+        Args:
+            available: (W,) workers that may be given, or are held by jobs that may stay.
+        """
+        numbers = self.avoidance.active(self.now_s) if self.avoidance else []
+        manners = self.manners
+        if not (numbers or manners.any_consolidated or self.shunned or self.rooms):
+            return None
+        jobs, demand = self.jobs, self.table.demand
+        barred = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
+        avoiding = np.zeros(len(jobs), dtype=bool)
+        for number in numbers:
+            row = jobs.row_of(number)
+            mask = self.avoidance.mask((number,), self.now_s)
+            assert row != NONE
+            assert mask is not None
+            left = self.fleet.count(available & ~mask)[: demand.shape[2]]
+            barred[row] = (demand[jobs["profile"][row]] > left).any(axis=1)
+            avoiding[row] = True
+            held = int(jobs["configuration"][row])
+            if held != NONE:
+                barred[row, held] = False  # where it is, it was started
+        for late, workers in self.shunned:
+            rows = jobs.rows_of(late)
+            rows = rows[rows != NONE]
+            left = self.fleet.count(available & ~workers)[: demand.shape[2]]
+            short = (demand[jobs["profile"][rows]] > left).any(axis=2)
+            running = np.flatnonzero(jobs["configuration"][rows] != NONE)
+            short[running, jobs["configuration"][rows[running]]] = False
+            barred[rows] |= short
+            avoiding[rows] = True
+        for number, room in self.rooms.items():
+            row = jobs.row_of(number)
+            if row != NONE and jobs["lease"][row] == NONE:
+                needs = demand[jobs["profile"][row]]
+                barred[row] |= (needs > room[: demand.shape[2]]).any(axis=1)
+                avoiding[row] = True
+        if manners.any_consolidated:
+            profile, running = jobs["profile"], np.flatnonzero(jobs["configuration"] != NONE)
+            most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[2]]
+            scattered = manners.consolidated[profile] & (demand[profile] > most).any(axis=2)
+            scattered[running, jobs["configuration"][running]] = False
+            barred |= scattered
+        return Bars(configuration=barred, row=avoiding)
+
+    def _workers_of(self, row: int) -> tuple[int, ...]:
+        """Return the workers that a job holds and need not give back."""
+        lease_id = int(self.jobs["lease"][row])
+        if lease_id == NONE or lease_id in self.book.stopping:
+            return ()
+        return self.book.workers_of(lease_id)
+
+    def _reserve(
+        self,
+        rows: Sequence[int],
+        workers: Sequence[tuple[int, ...]],
+        choice: Choice,
+        grounds: Grounds,
+        partner_lease: int,
+    ) -> None:
+        """Plan a lease for each row; ``partner_lease`` need not end for it, NONE for no such."""
+        jobs, at = self.jobs, np.array(rows, dtype=np.int64)
+        values = zip(
+            rows,
+            *(jobs[name][at].tolist() for name in ("number", "lease")),
+            *(a[at].tolist() for a in (choice.configuration, choice.pair, choice.charged)),
+            workers,
+            strict=True,
+        )
+        for row, number, own_lease, configuration, pair, charged, held in values:
+            plan = PlannedLease(
+                number=number,
+                job_id=jobs.job_of[number].job_id,
+                row=row,
+                moves=own_lease != NONE,
+                why=grounds,
+                configuration=configuration,
+                pair=pair,
+                charged=charged,
+                workers=held,
+            )
+            self.book.plan(plan, own_lease, partner_lease)
+
+    def grants(self, plans: Sequence[PlannedLease], *, end_s: float) -> do.GrantLeases:
+        """Put planned leases in force, as ``grant`` does, and say so."""
+        return do.GrantLeases(leases=self.grant(plans, end_s=end_s), causes=CausesOfGrants(plans))
+
+    def grant(self, plans: Sequence[PlannedLease], *, end_s: float) -> Leases:
+        """Put planned leases that nothing blocks in force until ``end_s``."""
+        jobs, n = self.jobs, len(plans)
+        numbers = np.array([plan.number for plan in plans], dtype=np.int64)
+        self.book.forget(numbers.tolist())
+        rows = jobs.rows_of(numbers)
+        attempt = jobs["attempts"][rows] + 1
+        leases = Leases(
+            first_id=self.next_lease + 1,
+            attempt=attempt,
+            job_number=numbers,
+            job_ids=tuple([plan.job_id for plan in plans]),
+            profile=jobs["profile"][rows],
+            configuration=np.array([plan.configuration for plan in plans], dtype=np.int64),
+            workers=tuple([plan.workers for plan in plans]),
+            start_s=self.now_s,
+            deadline_s=end_s,
+        )
+        self.next_lease += n
+        self.book.add(leases)
+        pair = np.array([plan.pair for plan in plans], dtype=np.int64)
+        held = np.array([len(plan.workers) for plan in plans], dtype=np.int64)
+        jobs["attempts"][rows] = attempt
+        jobs["status"][rows] = RUNNING
+        jobs["lease"][rows] = np.arange(leases.first_id, leases.first_id + n)
+        jobs["configuration"][rows] = leases.configuration
+        jobs["pair"][rows] = pair
+        jobs["charged"][rows] = [plan.charged for plan in plans]
+        jobs["workers_held"][rows] = held / (1.0 + (pair != NONE))
+        return leases
+
+    def revoke(
+        self, lease_id: int, *, by_s: float, reason: RevokeReason, cause: Cause
+    ) -> do.RevokeLeases:
+        """Give notice to a lease."""
+        self.book.stopping.add(lease_id)
+        return do.RevokeLeases(
+            lease_ids=np.array([lease_id]), by_s=by_s, reason=reason, causes=(cause,)
+        )
+
+    def _outbid(self, rows: IntArray, grounds: Grounds, *, by_s: float) -> do.RevokeLeases:
+        """Give notice to the leases of (n,) rows: others come there, or the jobs move."""
+        leases = self.jobs["lease"][rows]
+        order = leases.argsort()
+        lease_ids, rows = leases[order], rows[order]
+        ids = lease_ids.tolist()
+        self.book.stopping.update(ids)
+        notices = Notices(
+            lease_ids=ids,
+            batches=self.book.granted_with(ids),
+            rows=rows,
+            charged=self.jobs["charged"][rows],
+        )
+        return do.RevokeLeases(
+            lease_ids=lease_ids,
+            by_s=by_s,
+            reason=RevokeReason.OUTBID,
+            causes=CausesOfNotices(grounds, notices),
+        )
+
+    def follow(self, moved: Mapping[int, IntArray]) -> None:
+        """Let jobs and planned leases follow their configurations to other columns.
+
+        Args:
+            moved: profile -> (J,) new columns, see ``columns.moves``.
+        """
+        jobs = self.jobs
+        for profile, columns in moved.items():
+            jobs.move_columns(profile, columns)
+        for plan in list(self.book.planned.values()):
+            columns = moved.get(int(jobs["profile"][jobs.row_of(plan.number)]), _UNMOVED)
+            if plan.configuration != NONE and len(columns):
+                plan.configuration = int(columns[plan.configuration])
+                if plan.configuration == NONE:
+                    self.drop_plan(plan.number)
+        bonus = (jobs["lease"] != NONE) & (jobs["configuration"] == NONE) & (jobs["pair"] == NONE)
+        for row in np.flatnonzero(bonus).tolist():
+            workers = self.book.workers_of(int(jobs["lease"][row]))
+            jobs["configuration"][row] = self.single_on(row, workers)
+
+    def drop_plan(self, number: int) -> None:
+        """Drop a job's planned lease, if it has one; a partner in it goes on alone."""
+        plan = self.book.planned.get(number)
+        self.book.forget((number,))
+        if plan is not None and plan.pair != NONE:
+            self._part(plan.pair, number)
+
+    def leave_pair(self, row: int) -> None:
+        """Let the partner of a job that stops run on alone, as a bonus."""
+        record = self.jobs.record(row)
+        entry, number = int(record["pair"]), int(record["number"])
+        if entry == NONE:
+            return
+        plan = self.book.planned.get(number)
+        if plan is None or plan.pair != entry:
+            self._part(entry, number)
+
+    def _part(self, entry: int, leaver: int) -> None:
+        """Let whoever else runs in a pair, or is planned to, do so alone and uncharged."""
+        jobs = self.jobs
+        for other in np.flatnonzero((jobs["pair"] == entry) & (jobs["number"] != leaver)).tolist():
+            workers = self.book.workers_of(int(jobs["lease"][other]))
+            jobs["pair"][other] = NONE
+            jobs["configuration"][other] = self.single_on(other, workers)
+            jobs["charged"][other] = 0
+            jobs["workers_held"][other] = len(workers)
+        for plan in self.book.planned.values():
+            if plan.pair == entry and plan.number != leaver:
+                plan.pair = NONE
+                plan.configuration = self.single_on(jobs.row_of(plan.number), plan.workers)
+                plan.charged = False
+
+    def single_on(self, row: int, workers: tuple[int, ...]) -> int:
+        """Return the job's single configuration on exactly these workers, NONE if it has none."""
+        types = self.fleet.type_of[list(workers)]
+        demand = np.bincount(types, minlength=len(self.table.worker_types))
+        profile = int(self.jobs["profile"][row])
+        same = (self.table.demand[profile] == demand).all(axis=1)
+        # Jobs of a pair are launched without a plan, and go on so.
+        same &= ~self.manners.planned[profile]
+        if not self._are_near(workers):
+            same &= ~self.manners.consolidated[profile]
+        fits = np.flatnonzero(same & (self.table.throughput[profile] > 0))
+        return int(fits[0]) if len(fits) else NONE

@@ -1,0 +1,367 @@
+"""The round mechanism: from X to the configurations that run in a round.
+
+Every configuration of a job (or of a pair) carries a credit: the seconds that X has promised it so
+far minus the seconds it received. What would be too far behind at its end is urgent and runs first;
+then what is held, and what lags most or ends soonest, as the band says (``urgency``). If that
+leaves more than a thousandth of the possible value, a better round is sought (``draft``). Each
+round carries a proof of how good it is (``certificate``). A configuration that is too far ahead
+of X is not entitled. What the entitled leave over is offered to the jobs that still wait, as a
+bonus that is not charged, unless the policy means it to stay idle.
+If something is late all the same, since gangs do not fit one by one, the best round of all is
+sought (``round_milp``). Promises in configurations of equal value are one promise
+(``equivalence``), and of rounds of equal value the one is chosen in which most jobs stay on their
+workers (``migration``).
+
+Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``, without a band: with one worker
+type and gangs of one no configuration is ever more than one round away from X times the elapsed
+time. With several types a job may be wanted on two of them at once, and the deviation stays below
+two rounds. With larger gangs it is bounded for every X that can be realised at all. A band adds
+``behind_rounds`` to what it may be behind, and ``ahead_rounds`` to what it may be ahead. Entries
+above ``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more. Without a band
+``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8 and 2.0 rounds where Gavel's rule reaches 5.4,
+6.5 and 4.4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.configuration import margin
+from scheduler.engine.rounds import round_milp
+from scheduler.engine.rounds.candidates import (
+    NEGLIGIBLE,
+    Candidates,
+    join,
+    shared_pairs,
+    singles,
+)
+from scheduler.engine.rounds.certificate import certificate
+from scheduler.engine.rounds.draft import Draft, improve, serve_what_is_owed
+from scheduler.engine.rounds.kernels import choose_leftover
+from scheduler.engine.rounds.migration import exchange, stay
+from scheduler.engine.rounds.urgency import rate, time_left_s
+from scheduler.engine.tables.jobs import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.quota import Caps
+    from scheduler.engine.limits.node_exclusions import Bars
+    from scheduler.engine.rounds.certificate import Certificate
+    from scheduler.engine.rounds.equivalence import Alike
+    from scheduler.engine.rounds.round_milp import Search
+    from scheduler.engine.rounds.urgency import Band, Rating
+    from scheduler.engine.tables.jobs import JobTable
+    from scheduler.engine.tables.pairs import PairTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What runs in a round.
+
+    Attributes:
+        configuration: (N,) single configuration of each job, NONE if it waits or shares.
+        pair: (N,) entry of the pair table, NONE otherwise.
+        charged: (N,) whether the time counts against X.
+        turn_of: (N,) configuration whose turn it was, where a job stays as it is instead; NONE
+            otherwise. The round counts as that one's.
+        found: what could be chosen by X: all that is not too far ahead of it.
+        left_s: (N,) seconds that jobs are expected to go on.
+        by_lengths: whether by their lengths, or by what they have had.
+        by_lag: whether who is further behind went first, and not who goes on for less.
+        urgent: (C,) what of it had to come first.
+        wanted: (N, J) what X gives any time.
+        shared: the pairs that X gives any time; None without pairs.
+        held: (N,) single configuration that each job had before.
+        profile: (N,) row of the configuration table.
+        kept: (N,) whose leases go on whoever is due; None: nobody's.
+        beyond: (N,) those of them that are charged though it is not their turn.
+        full: (N,) whose quotas have no room for what they held; None where there are no quotas.
+        searched: whether a round was found that serves what is owed; None where none was sought.
+        certificate: how good the choice is; None if it was not asked for.
+    """
+
+    configuration: IntArray
+    pair: IntArray
+    charged: BoolArray
+    turn_of: IntArray
+    found: Candidates
+    left_s: FloatArray
+    by_lengths: bool
+    by_lag: bool
+    urgent: BoolArray
+    wanted: BoolArray
+    shared: Candidates | None
+    held: IntArray
+    profile: IntArray
+    kept: BoolArray | None
+    beyond: BoolArray
+    full: BoolArray | None = None
+    searched: bool | None = None
+    certificate: Certificate | None = None
+
+
+def choose_round(
+    jobs: JobTable,
+    pairs: PairTable,
+    table: ConfigurationTable,
+    alike: Alike,
+    *,
+    eligible: BoolArray,
+    free: IntArray,
+    length_s: float,
+    lead_s: float,
+    keep_bonus_s: float,
+    band: Band,
+    by_lengths: bool = True,
+    search: Search | None = None,
+    bars: Bars | None = None,
+    kept: BoolArray | None = None,
+    caps: Caps | None = None,
+) -> Choice:
+    """Choose what runs for the next ``length_s`` seconds.
+
+    Args:
+        jobs: the job table.
+        pairs: the pair table.
+        table: configurations by profile.
+        alike: what is of equal value in it.
+        eligible: (N,) jobs to consider.
+        free: (K,) workers to give; not changed.
+        length_s: seconds that the choice holds.
+        lead_s: seconds until it begins.
+        keep_bonus_s: seconds of lag, or of what it has left to do, that a configuration held now
+            is credited with.
+        band: how far what runs may depart from X.
+        by_lengths: whether the policy may know how long jobs take, see ``Allocation``.
+        search: when the best round may be sought where something is late; None for never.
+        bars: what jobs that avoid nodes cannot have; None where none does.
+        kept: (N,) jobs that go on as they are, whoever is due; their workers are among the free
+            ones. None: nobody.
+        caps: quotas that are left; None where there are none.
+    """
+    draft = Draft(jobs, eligible, free, caps)
+    if kept is not None:
+        draft.keep(kept, jobs, pairs, table)
+    held, profile = jobs.ints("configuration"), jobs.ints("profile")
+    wanted, deficit_s, found = singles(
+        jobs,
+        table,
+        alike,
+        held=held,
+        profile=profile,
+        eligible=eligible,
+        length_s=length_s,
+        lead_s=lead_s,
+        ahead_s=band.ahead_s,
+        bars=bars,
+        caps=caps,
+    )
+    left_s = time_left_s(jobs, table, by_lengths=by_lengths)
+    shared = every_pair = None
+    if len(pairs):
+        every_pair = shared_pairs(
+            jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, caps=caps
+        )
+        shared = every_pair if bars is None else _without_strangers(every_pair, bars)
+        least_s = np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s - band.ahead_s
+        found = join(found, shared.where(shared.deficit_s > least_s))
+    rated = rate(
+        found,
+        band,
+        types=draft.types,
+        length_s=length_s,
+        left_s=left_s,
+        restart_s=jobs.floats("restart_s"),
+        keep_bonus_s=keep_bonus_s,
+    )
+    begun = draft.copy() if search is not None else draft
+    chosen = draft.take(found, rated.priority, rated.urgent, charged=True)
+    searched = proven = None
+    if search is not None:
+        owed = partial(
+            round_milp.owed,
+            jobs,
+            table,
+            deficit_s,
+            pairs=every_pair,
+            busy=begun.busy,
+            types=draft.types,
+            bars=bars,
+        )
+        searched, proven = _improve(
+            draft, begun, found, chosen, rated=rated, band=band, search=search, owed=owed
+        )
+    if not draft.busy.all() and draft.free.any():
+        _hand_out(
+            draft,
+            jobs,
+            table,
+            alike,
+            shared=shared,
+            length_s=length_s,
+            left_s=left_s,
+            bars=bars,
+        )
+    if alike.any:
+        exchange(draft.configuration, jobs, alike, bars, caps)
+    turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
+    if (~eligible | (draft.configuration != NONE) | (draft.pair != NONE)).all():
+        turn_of = stay(
+            draft.configuration,
+            draft.free,
+            jobs,
+            table,
+            alike,
+            length_s=length_s,
+            negligible=NEGLIGIBLE,
+            caps=caps,
+        )
+        turn_of[~draft.charged] = NONE
+    beyond = np.zeros(len(jobs), dtype=bool)
+    if kept is not None:
+        beyond = draft.charge_kept(
+            kept, found, wanted=wanted, turn_of=turn_of, jobs=jobs, pairs=pairs, table=table
+        )
+    return Choice(
+        configuration=draft.configuration,
+        pair=draft.pair,
+        charged=draft.charged,
+        turn_of=turn_of,
+        found=found,
+        left_s=left_s,
+        by_lengths=by_lengths,
+        by_lag=band.by_lag,
+        urgent=rated.urgent,
+        wanted=wanted,
+        shared=every_pair,
+        held=held,
+        profile=profile,
+        kept=kept,
+        beyond=beyond,
+        searched=searched,
+        certificate=proven,
+        full=None if caps is None else _full(caps, draft, table, profile, held),
+    )
+
+
+def _without_strangers(shared: Candidates, bars: Bars) -> Candidates:
+    """Leave out pairs with a member that avoids nodes; those that run may stay."""
+    strange = bars.row[shared.first] | bars.row[shared.second]
+    return shared.where(shared.held | ~strange)
+
+
+def _improve(
+    draft: Draft,
+    begun: Draft,
+    found: Candidates,
+    chosen: BoolArray,
+    *,
+    rated: Rating,
+    band: Band,
+    search: Search,
+    owed: Callable[[], float],
+) -> tuple[bool | None, Certificate]:
+    """Improve a round; if something is late, choose one that serves what is owed.
+
+    Returns:
+        Whether what is owed could be served, None where nothing is late; and how good the round is.
+    """
+    bounds = (math.nan, math.nan)
+    if rated.value is not None:
+        chosen, bounds = improve(draft, begun, found, chosen, rated.value)
+    searched = None
+    if search.may and round_milp.is_late(found, chosen, band, search.begun_s):
+        bonus_s = rated.bonus_s
+        searched = serve_what_is_owed(draft, begun, found, chosen, bonus_s=bonus_s, owed=owed())
+    if searched:
+        chosen = draft.runs(found, begun)
+    length_s = band.round_s
+    return searched, certificate(found, chosen, rated.value, bounds=bounds, length_s=length_s)
+
+
+def _full(
+    caps: Caps, draft: Draft, table: ConfigurationTable, profile: IntArray, held: IntArray
+) -> BoolArray:
+    """Return (N,) jobs whose quotas have no room for the single configuration that they held."""
+    rows = np.flatnonzero(held != NONE)
+    lacks = caps.held(caps.group[rows], table.demand[profile[rows], held[rows]])
+    full = np.zeros(len(held), dtype=bool)
+    full[rows] = (lacks > draft.free[draft.types :]).any(axis=1)
+    return full
+
+
+def _hand_out(
+    draft: Draft,
+    jobs: JobTable,
+    table: ConfigurationTable,
+    alike: Alike,
+    *,
+    shared: Candidates | None,
+    length_s: float,
+    left_s: FloatArray,
+    bars: Bars | None,
+) -> None:
+    """Offer the workers that are left to waiting jobs, unless the policy wants them idle."""
+    offered = jobs["x_only"] == 0
+    if shared is not None:
+        shared = shared.where(offered[shared.first] & offered[shared.second])
+        never = np.zeros(len(shared.first), dtype=bool)
+        draft.take(shared, shared.deficit_s, never, charged=False)
+    leftover = _leftover(
+        jobs,
+        table,
+        alike,
+        waiting=offered & ~draft.busy,
+        free=draft.free,
+        length_s=length_s,
+        left_s=left_s,
+        bars=bars,
+        caps=draft.caps,
+    )
+    draft.configuration[leftover >= 0] = leftover[leftover >= 0]
+
+
+def _leftover(
+    jobs: JobTable,
+    table: ConfigurationTable,
+    alike: Alike,
+    *,
+    waiting: BoolArray,
+    free: IntArray,
+    length_s: float,
+    left_s: FloatArray,
+    bars: Bars | None,
+    caps: Caps | None,
+) -> IntArray:
+    """Offer what is left to waiting jobs: by the policy's rank, then to who ends soonest."""
+    rows = np.flatnonzero(waiting)
+    profile = jobs.ints("profile")
+    order = rows[np.lexsort((rows, left_s[rows], jobs["rank"][rows]))]
+    width = table.throughput.shape[1]
+    works = 1.0 - np.minimum(jobs.restarts_s[:, :width] / length_s, 0.9)
+    throughput = table.throughput[profile] * works
+    if bars is not None:
+        throughput = np.where(bars.configuration, 0.0, throughput)
+    doubt = alike.doubt[profile]
+    held = jobs.ints("configuration")
+    demand = table.demand[profile]
+    if caps is not None:
+        demand = caps.widened(caps.group, demand)
+    unsure = margin(doubt[np.arange(len(held)), held], doubt.max(axis=1))
+    leftover: IntArray = choose_leftover(
+        order,
+        throughput,
+        demand,
+        held,
+        np.exp(np.maximum(unsure, 0.0)) / works[np.arange(len(held)), held],
+        free,
+    )
+    return leftover

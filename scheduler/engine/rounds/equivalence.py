@@ -1,0 +1,96 @@
+"""Which configurations of a profile are of equal value, as far as the figures tell.
+
+Two are if a job holds equally many workers in them, at the same price, and their throughputs are no
+further apart than the doubt of both. Promises of time in such configurations are one promise: the
+round mechanism looks at their sum, and leaves a job where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.configuration import MOST_DOUBT, ROUNDING
+from scheduler.engine.rounds.kernels import group_alike
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+
+_TINY = 1e-300
+#: Logarithms of throughputs are closer together than this. At a million workers a sum of both is
+#: rounded by 4e-7 at most, so ``_candidates`` may name a profile too many, and none too few.
+_APART = 2_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Alike:
+    """What is of equal value. Letters as in ``ConfigurationTable``.
+
+    Attributes:
+        group: (U, J) the first configuration of equal value; a configuration's own index where
+            there is no other.
+        slot: (U, J) number that configurations of one demand share.
+        doubt: (U, J) see ``Configuration``; 0 in the padding.
+        price: (U, J) USD per hour of the workers.
+        shared: (U,) profiles that have two of equal value.
+        any: whether there is such a profile.
+    """
+
+    group: IntArray
+    slot: IntArray
+    doubt: FloatArray
+    price: FloatArray
+    shared: BoolArray
+    any: bool
+
+    @classmethod
+    def of(cls, table: ConfigurationTable, cost_usd_per_hour: FloatArray) -> Alike:
+        """Compare the configurations of each profile.
+
+        Args:
+            table: configurations by profile.
+            cost_usd_per_hour: (K,) price of one worker.
+        """
+        steps, demand = table.throughput, table.demand
+        group: IntArray = np.full(steps.shape, -1, dtype=np.int64)
+        doubt = table.doubt
+        workers, price = demand.sum(axis=2), demand @ cost_usd_per_hour
+        some = _candidates(steps, workers)
+        if len(some):
+            found = group[some]
+            group_alike(
+                np.argsort(-steps[some], axis=1, kind="stable"),
+                steps[some],
+                workers[some],
+                price[some],
+                np.array([MOST_DOUBT, ROUNDING]),
+                doubt[some],
+                found,
+            )
+            group[some] = found
+        own = np.arange(group.shape[1])
+        group = np.where(group < 0, own, group)
+        flat = demand.reshape(-1, demand.shape[2])
+        slot = np.unique(flat, axis=0, return_inverse=True)[1].reshape(group.shape)
+        shared = (group != own).any(axis=1)
+        return cls(
+            group=group, slot=slot, doubt=doubt, price=price, shared=shared, any=bool(shared.any())
+        )
+
+
+def _candidates(steps: FloatArray, workers: IntArray) -> IntArray:
+    """Return (n,) profiles in which two figures for equally many workers are close at all.
+
+    Args:
+        steps: (U, J) steps/s.
+        workers: (U, J) held.
+    """
+    # Figures for equally many workers stand side by side, and those of other counts far apart.
+    apart = np.log(np.maximum(steps, _TINY)) + _APART * workers
+    order = np.argsort(apart, axis=1)
+    apart, runs = (np.take_along_axis(of, order, axis=1) for of in (apart, steps > 0))
+    close = (np.diff(apart, axis=1) <= MOST_DOUBT + 1e-5) & runs[:, :-1] & runs[:, 1:]
+    return np.flatnonzero(close.any(axis=1))

@@ -1,0 +1,176 @@
+"""Who stays: among rounds of equal value, the one in which the fewest jobs move.
+
+Promises of time in configurations of equal value are one promise (``equivalence``). Jobs exchange
+what a round has for them where that is of equal value to both and one of them can stay. Where nobody
+waits, a job moves only for a gain that is beyond the doubt of its figures and worth the restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.configuration import margin
+from scheduler.engine.rounds.kernels import choose_staying, swap_equals
+from scheduler.engine.tables.jobs import NONE
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.quota import Caps
+    from scheduler.engine.limits.node_exclusions import Bars
+    from scheduler.engine.rounds.equivalence import Alike
+    from scheduler.engine.tables.jobs import JobTable
+
+
+def pooled(values: FloatArray, group: IntArray) -> FloatArray:
+    """Return (R, J) the sums of (R, J) values over what is of equal value, for each that is."""
+    sums = np.zeros_like(values)
+    np.add.at(sums, (np.arange(len(values))[:, None], group), values)
+    result: FloatArray = np.take_along_axis(sums, group, axis=1)
+    return result
+
+
+def settle(jobs: JobTable, alike: Alike) -> None:
+    """Spread credits over what is of equal value as X does, as if the time had been so received.
+
+    Otherwise they would drift apart without bound, and be claims once the figures differ.
+    """
+    rows = alike.shared[jobs["profile"]].nonzero()[0]
+    if not len(rows):
+        return
+    group = alike.group[jobs["profile"][rows]]
+    width = group.shape[1]
+    x, credit_s = jobs.x[rows, :width], jobs.credit_s[rows, :width]
+    total = pooled(x, group)
+    spread = pooled(credit_s, group) * x / np.where(total > 0.0, total, 1.0)
+    jobs.credit_s[rows, :width] = np.where(total > 0.0, spread, credit_s)
+
+
+def exchange(
+    choice: IntArray, jobs: JobTable, alike: Alike, bars: Bars | None, caps: Caps | None = None
+) -> None:
+    """Let jobs exchange what they are to run, where it is worth the same, so that more can stay.
+
+    Nobody gets anything of another value, and the workers that are taken are the same. Jobs under
+    a quota take no part: what they hold of it might not be the same.
+
+    Args:
+        choice: (N,) single configuration of each job, NONE without one; changed in place.
+        jobs: the job table.
+        alike: what is of equal value.
+        bars: what jobs that avoid nodes cannot have; None where none does.
+        caps: quotas; None where there are none.
+    """
+    profile, held = jobs.ints("profile"), jobs.ints("configuration")
+    may = alike.shared[profile] & (choice != NONE) & (choice != held)
+    if caps is not None:
+        capped: BoolArray = np.any(caps.member, axis=1, keepdims=True)[:, 0]
+        may &= ~capped[caps.group]
+    swap_equals(
+        np.flatnonzero(may),
+        profile,
+        held,
+        choice,
+        alike.group,
+        alike.slot,
+        np.zeros((0, 0), dtype=bool) if bars is None else bars.configuration,
+    )
+
+
+def stay(
+    choice: IntArray,
+    free: IntArray,
+    jobs: JobTable,
+    table: ConfigurationTable,
+    alike: Alike,
+    *,
+    length_s: float,
+    negligible: float,
+    caps: Caps | None = None,
+) -> IntArray:
+    """Leave jobs where they are if nobody waits and a move gains nothing that is certain.
+
+    Jobs that only exchange workers hold the same ones together, so they can stay whatever X says.
+    Who would leave other workers idle stays only where X wants that too, or where it is of equal
+    value, so that a policy that looks at prices is not outwitted; or if it would not end sooner
+    elsewhere because of the restart, nor cost less. A job that keeps nothing when it
+    is preempted, and has begun anew before, is not drawn into an exchange, nor are those who come
+    for its workers.
+
+    Args:
+        choice: (N,) single configuration of each job, NONE without one; changed in place.
+        free: (K + Q,) workers that are left over, and of each quota; changed in place.
+        jobs: the job table.
+        table: configurations by profile.
+        alike: what is of equal value.
+        length_s: of the round.
+        negligible: smaller fractions of X count as 0.
+        caps: quotas; None where there are none.
+
+    Returns:
+        (N,) configuration whose turn it was, where a job stays; NONE otherwise.
+    """
+    turn_of: IntArray = np.full(len(choice), NONE, dtype=np.int64)
+    held = jobs.ints("configuration")
+    rows = ((held != NONE) & (choice != NONE) & (held != choice)).nonzero()[0]
+    if not len(rows):
+        return turn_of
+    here, there, profile = held[rows], choice[rows], jobs.ints("profile")[rows]
+    same = alike.group[profile, here] == alike.group[profile, there]
+    gain = table.throughput[profile, there] / np.maximum(table.throughput[profile, here], 1e-300)
+    doubt = margin(alike.doubt[profile, here], alike.doubt[profile, there])
+    lost = _lost(jobs, table, alike, rows, there, length_s=length_s)
+    sure = doubt >= 0.0
+    futile = sure & _is_futile(jobs, table, alike, rows, there)
+    content = same | futile | (sure & (gain * (1.0 - lost) <= np.exp(doubt)))
+    loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
+    if not (loses.any() or content.any()):
+        return turn_of
+    more = table.demand[profile, here] - table.demand[profile, there]
+    if caps is not None:
+        more = caps.widened(caps.group[rows], more)
+    wanted = same | futile | (jobs.x[rows, here] > negligible)
+    stays = choose_staying(more, content, wanted, loses, gain, free)
+    choice[rows[stays]] = here[stays]
+    turn_of[rows[stays]] = there[stays]
+    return turn_of
+
+
+def _is_futile(
+    jobs: JobTable, table: ConfigurationTable, alike: Alike, rows: IntArray, there: IntArray
+) -> BoolArray:
+    """Return (R,) which jobs would end no sooner and cost no less elsewhere, for the restart."""
+    profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
+    left, restart_s = jobs.steps_left()[rows], jobs.restarts_s[rows, there]
+    stays_s = left / np.maximum(table.throughput[profile, held], 1e-300)
+    moves_s = left / np.maximum(table.throughput[profile, there], 1e-300) + restart_s
+    dearer = alike.price[profile, held] * stays_s > alike.price[profile, there] * moves_s
+    result: BoolArray = (restart_s > 0.0) & (moves_s >= stays_s) & ~dearer
+    return result
+
+
+def _lost(
+    jobs: JobTable,
+    table: ConfigurationTable,
+    alike: Alike,
+    rows: IntArray,
+    there: IntArray,
+    *,
+    length_s: float,
+) -> FloatArray:
+    """Return (R,) which part of its time there each job would lose by the restart.
+
+    That is how long X has it there at a stretch, or until it would be done where it is.
+    """
+    restart_s = jobs.restarts_s[rows, there]
+    if not restart_s.any():
+        return restart_s
+    profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
+    group = alike.group[profile]
+    share = pooled(jobs.x[rows, : group.shape[1]], group)[np.arange(len(rows)), there]
+    left_s = jobs.steps_left()[rows] / np.maximum(table.throughput[profile, held], 1e-300)
+    stretch_s = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)
+    lost: FloatArray = np.minimum(restart_s / np.maximum(stretch_s, 1e-9), 1.0)
+    return lost

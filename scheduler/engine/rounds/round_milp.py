@@ -1,0 +1,256 @@
+"""Packings: rounds that serve as much of what is owed as X itself does, where gangs do not fit.
+
+Taking gangs one by one may leave one of them out in every round, though rounds exist in which it
+has its time. The credits tell: by the perceptron cycling theorem they stay bounded for ever if in
+each round what runs is owed at least as much, in worker-seconds, as X gives at that moment,
+sum(credit x workers x runs) >= sum(credit x workers x X). If X is a mixture of rounds, the best
+round of all does so, as a mean is never above the largest. So where something is late and the
+choice falls short of that sum, the best round is sought by an integer program.
+
+Sources: H. D. Block and S. A. Levin, On the boundedness of an iterative procedure for solving a
+system of linear inequalities (Proceedings of the AMS, 1970), for the theorem; L. Tassiulas and A.
+Ephremides (IEEE Transactions on Automatic Control, 1992) for service by the largest weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.engine.limits.node_exclusions import Bars
+    from scheduler.engine.rounds.candidates import Candidates
+    from scheduler.engine.rounds.urgency import Band
+    from scheduler.engine.tables.jobs import JobTable
+
+#: Rounds that something must have fallen further behind, under the X in force, than what is urgent
+#: at the latest. So X that changes all the time costs nothing.
+LATE: Final = 5.0
+#: The largest program; with more candidates rounds are left as they are.
+MOST: Final = 3000
+#: After so many nodes of its tree a search is given up.
+NODES: Final = 500
+#: Smaller differences are rounding.
+_DUST: Final = 1e-9
+#: Rounds without a search after the one that found nothing, at most.
+_LONGEST_PAUSE: Final = 64
+
+
+@dataclass(slots=True)
+class Search:
+    """When the best round is sought next.
+
+    Where X cannot be realised at all, as X of a policy seldom can where gangs leave workers over,
+    there is nothing to be found. So pauses double until another allocation comes.
+
+    Attributes:
+        begun_s: seconds by which what was furthest behind was so when X came.
+        wait: rounds until the next search may be.
+        pause: how many there will be after the next one that finds nothing.
+    """
+
+    begun_s: float = 0.0
+    wait: int = 0
+    pause: int = 1
+
+    @property
+    def may(self) -> bool:
+        """Whether a search may be in this round."""
+        return self.wait <= 0
+
+    def begin(self, behind_s: float) -> None:
+        """Note that X has changed, when what was furthest behind was so by so many seconds."""
+        self.begun_s, self.wait, self.pause = max(behind_s, 0.0), 0, 1
+
+    def note(self, found: bool | None) -> None:
+        """Note whether a round was found; None where none was sought."""
+        if found is None:
+            self.wait = max(self.wait - 1, 0)
+        elif found:
+            self.wait, self.pause = 0, 1
+        else:
+            self.wait, self.pause = self.pause, min(2 * self.pause, _LONGEST_PAUSE)
+
+
+def is_late(found: Candidates, chosen: BoolArray, band: Band, begun_s: float) -> bool:
+    """Tell whether something is late and neither it nor what is of equal value is chosen.
+
+    Args:
+        found: the candidates.
+        chosen: (C,) those that run.
+        band: how far they may depart from X.
+        begun_s: see ``Search``.
+    """
+    late = ~chosen & (found.deficit_s > (band.behind + LATE) * band.round_s + begun_s)
+    if not late.any():
+        return False
+    served = found.promise[chosen & (found.promise >= 0)]
+    return bool((late & ~np.isin(found.promise, served)).any())
+
+
+def owed(
+    jobs: JobTable,
+    table: ConfigurationTable,
+    deficit_s: FloatArray,
+    *,
+    pairs: Candidates | None,
+    busy: BoolArray,
+    types: int,
+    bars: Bars | None,
+) -> float:
+    """Return what X is owed at this moment: sum(lag x workers x X), in worker-seconds.
+
+    Args:
+        jobs: the job table.
+        table: configurations by profile.
+        deficit_s: (N, J) by how much each configuration would lag behind.
+        pairs: those of which X wants any; None without pairs.
+        busy: (N,) jobs that are not to be chosen.
+        types: K, the worker types.
+        bars: what jobs that avoid nodes cannot have; None where none does.
+    """
+    rows = np.flatnonzero(~busy)
+    x = jobs.x[rows]
+    if bars is not None:
+        x[:, : bars.configuration.shape[1]] *= ~bars.configuration[rows]
+    workers = table.demand.sum(axis=2)[jobs["profile"][rows]]
+    width = workers.shape[1]
+    result = float((deficit_s[rows, :width] * x[:, :width] * workers).sum())
+    if pairs is not None:
+        open_to = ~busy[pairs.first] & ~busy[pairs.second]
+        result += float((worth(pairs, types) * pairs.share)[open_to].sum())
+    return result
+
+
+def worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> FloatArray:
+    """Return (C,) worker-seconds that each candidate is owed; negative for what is ahead of X.
+
+    Args:
+        found: the candidates.
+        types: K, the worker types; quotas are behind them in the demand.
+        lag_s: (C,) seconds that count; None for those by which each lags behind.
+    """
+    seconds = found.deficit_s if lag_s is None else lag_s
+    result: FloatArray = seconds * found.demand[:, :types].sum(axis=1)
+    return result
+
+
+def best(
+    found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray, *, gap: float = 0.0
+) -> tuple[BoolArray | None, float]:
+    """Choose the candidates that are worth most together, each job in one of them at most.
+
+    Args:
+        found: the candidates.
+        value: (C,) what each is worth; those that are worth nothing are left out.
+        free: (K,) workers to give.
+        busy: (N,) rows that run already.
+        gap: part of the best value that the choice may miss.
+
+    Returns:
+        (C,) which candidates run, None if the bounds of the search were reached; and an upper
+        bound on the value of any choice.
+    """
+    import highspy  # noqa: PLC0415 - slow to import, seldom needed
+
+    columns = open_to(found, value, free, busy)
+    result: BoolArray = np.zeros(len(value), dtype=bool)
+    if not len(columns):
+        return result, 0.0
+    if len(columns) > MOST:
+        return None, np.inf
+    scale = value[columns].max()
+    rows, matrix = _constraints(found, columns)
+    limits = np.concatenate((free.astype(float), np.ones(len(rows))))
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = len(columns), len(limits)
+    program.col_cost_ = -value[columns] / scale
+    program.col_lower_, program.col_upper_ = np.zeros(len(columns)), np.ones(len(columns))
+    program.row_lower_, program.row_upper_ = np.full(len(limits), -highspy.kHighsInf), limits
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = matrix.indptr
+    program.a_matrix_.index_ = matrix.indices
+    program.a_matrix_.value_ = matrix.data
+    program.integrality_ = [highspy.HighsVarType.kInteger] * len(columns)
+    highs = highspy.Highs()
+    for option, setting in (
+        *(("output_flag", False), ("threads", 1), ("mip_rel_gap", gap), ("mip_abs_gap", 1e-9)),
+        ("mip_max_nodes", NODES),
+        # These only help with large programs. Here they take two thirds of the time.
+        *(("mip_heuristic_effort", 0.0), ("mip_heuristic_run_feasibility_jump", False)),
+        *(("mip_detect_symmetry", False), ("mip_allow_restart", False)),
+    ):
+        highs.setOptionValue(option, setting)
+    highs.passModel(program)
+    highs.run()
+    bound = -highs.getInfo().mip_dual_bound * scale
+    runs = np.array(highs.getSolution().col_value)
+    if len(runs) != len(columns):
+        return None, bound
+    result[columns[runs > 0.5]] = True
+    if (found.demand[result].sum(axis=0) > free).any() or _doubled(found, result):
+        return None, bound
+    return result, bound
+
+
+def open_to(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray) -> IntArray:
+    """Return the candidates that have a value and may run."""
+    may = (value > 0) & ~busy[found.first]
+    second = found.second >= 0
+    if second.any():
+        may &= ~(second & busy[found.second])
+    result: IntArray = np.flatnonzero(may & (found.demand <= free).all(axis=1))
+    return result
+
+
+def _doubled(found: Candidates, runs: BoolArray) -> bool:
+    """Tell whether a job is to run twice."""
+    rows = np.concatenate((found.first[runs], found.second[runs]))
+    rows = rows[rows >= 0]
+    return len(np.unique(rows)) < len(rows)
+
+
+def _constraints(found: Candidates, columns: IntArray) -> tuple[IntArray, csc_array]:
+    """Return the rows of jobs that candidates want, and the matrix: workers, then one per job."""
+    from scipy.sparse import csc_array  # noqa: PLC0415 - slow to import, seldom needed
+
+    first, second = found.first[columns], found.second[columns]
+    at = np.arange(len(columns))
+    both = second >= 0
+    members = np.concatenate((first, second[both]))
+    rows, place = np.unique(members, return_inverse=True)
+    demand = found.demand[columns].T
+    types = len(demand)
+    k, c = np.nonzero(demand)
+    row = np.concatenate((k, types + place))
+    column = np.concatenate((c, at, at[both]))
+    data = np.concatenate((demand[k, c].astype(float), np.ones(len(members))))
+    matrix = csc_array((data, (row, column)), shape=(types + len(rows), len(columns)))
+    return rows, matrix
+
+
+def affordable(value: FloatArray, runs: BoolArray, owed: float) -> BoolArray:
+    """Return (C,) what may run beside the chosen so that together they stay worth ``owed``.
+
+    Args:
+        value: (C,) what each candidate is worth.
+        runs: (C,) those that are chosen.
+        owed: what they are to be worth at least.
+    """
+    slack = value[runs].sum() - owed
+    order = np.argsort(-value, kind="stable")
+    order = order[~runs[order]]
+    result: BoolArray = np.zeros(len(value), dtype=bool)
+    result[order[slack + np.cumsum(np.minimum(value[order], 0.0)) >= 0.0]] = True
+    return result
+
+
+def short_of(value: FloatArray, runs: BoolArray, owed: float) -> bool:
+    """Tell whether what runs is worth less than is owed."""
+    return bool(value[runs].sum() < owed - _DUST * np.abs(value).sum())

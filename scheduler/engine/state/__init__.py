@@ -1,0 +1,1 @@
+"""The state of the engine, what triggers its decisions, and which leases are protected."""

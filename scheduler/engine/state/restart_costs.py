@@ -1,0 +1,53 @@
+"""What a change of workers costs jobs, by configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.job import restart_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.engine.state.state import State
+
+
+def restarts_in(
+    table: ConfigurationTable, profile: int, restart_s: float, restarts: Mapping[str, float]
+) -> FloatArray:
+    """Return (J,) seconds that a change to each configuration of a profile costs a job.
+
+    On workers of several types it costs what it costs on the most expensive of them.
+
+    Args:
+        table: configurations by profile.
+        profile: of the job.
+        restart_s: what it costs on workers that ``restarts`` does not name.
+        restarts: see ``Job.restarts``.
+    """
+    result = np.full(table.throughput.shape[1], restart_s)
+    for j, way in enumerate(table.profiles[profile].configurations if restarts else ()):
+        held = [name for name, n in zip(table.worker_types, way.demand, strict=True) if n]
+        costs = (restart_in(restart_s, restarts, name, sum(way.demand)) for name in held)
+        result[j] = max(costs, default=restart_s)
+    return result
+
+
+def set_restarts(state: State, row: int) -> None:
+    """Note what a change of workers costs the job of a row, as the job says."""
+    jobs = state.jobs
+    job = jobs.job_of[int(jobs["number"][row])]
+    costs = restarts_in(state.table, int(jobs["profile"][row]), job.restart_s, job.restarts)
+    jobs["restart_s"][row] = jobs.restarts_s[row] = job.usual_restart_s
+    jobs.restarts_s[row, : len(costs)] = costs
+
+
+def follow_table(state: State) -> None:
+    """Bring what changes cost to the configurations of a new table."""
+    numbers = state.jobs["number"].tolist()
+    for row in [i for i, number in enumerate(numbers) if state.jobs.job_of[number].restarts]:
+        set_restarts(state, row)

@@ -1,0 +1,238 @@
+"""The engine's state: everything that must survive a restart, and what every handler needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain import commands as do
+from scheduler.domain.causes import Cause
+from scheduler.engine.limits.entity_usage import Usage
+from scheduler.engine.limits.quota_usage import held, planned
+from scheduler.engine.limits.quotas import Quotas
+from scheduler.engine.limits.reservations import Reservations
+from scheduler.engine.placement.assignment import Assigner
+from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.state.triggers import Occasions, occasion_of
+from scheduler.engine.tables.jobs import NONE
+
+if TYPE_CHECKING:
+    from scheduler.domain import events as ev
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.causes import Occasion
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.lease import Lease, RevokeReason
+    from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Caps
+    from scheduler.engine.rounds.certificate import Certificate
+    from scheduler.engine.settings import EngineSettings
+
+#: Names of the engine's timers.
+PLAN, GRACE, RETRY = "plan", "grace", "retry"
+
+
+class State:
+    """What the engine knows. Events change it, decisions follow from it.
+
+    Whatever is added here belongs into ``snapshot`` as well, unless it is derived.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: EngineSettings,
+        *,
+        time_dependent: bool,
+        usage_half_life_s: float = 0.0,
+    ) -> None:
+        self.settings = settings
+        self.assigner = Assigner(cluster)
+        self.fleet = self.assigner.fleet
+        self.jobs = self.assigner.jobs
+        self.pairs = self.assigner.pairs
+        self.book = self.assigner.book
+        #: whether the policy's answer changes with progress alone.
+        self.time_dependent = time_dependent
+        #: whether the policy may know how long jobs take, see ``Allocation``.
+        self.by_lengths = True
+        #: whether it wants rounds to follow X as closely as they can, see ``Allocation``.
+        self.by_lag = False
+        #: when the best round may be sought.
+        self.search = Search()
+        #: proof of how good the last planned round was; None before the first. Not in snapshots.
+        self.certificate: Certificate | None = None
+        self.entities: list[Entity] = list(settings.entities)
+        #: name -> its position in ``entities``.
+        self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
+        #: what they have used of late, where the policy asks for it.
+        self.usage = Usage(usage_half_life_s)
+        #: (C,) worker-seconds that the last completed jobs took in all, the newest last; None
+        #: before one has completed.
+        self.completed_worker_s: FloatArray | None = None
+        self.quotas = Quotas()
+        self.now_s = 0.0
+        #: number of the next job.
+        self.next_number = 0
+        #: generation of the newest question; answers of older ones are dropped.
+        self.generation = 0
+        #: whether that question is open.
+        self.question_open = False
+        #: whether decisions wait for the open question.
+        self.blocked = False
+        #: whether jobs, weights, workers or throughputs changed since the last question.
+        self.changed = False
+        #: whether a round must be planned now.
+        self.plan_due = False
+        #: whether workers may be idle while jobs wait.
+        self.serve_due = False
+        #: number of the current round; 0 before the first.
+        self.round_number = 0
+        #: end of the current round, and so of every lease that is not stopping; None while no job
+        #: is active.
+        self.round_end_s: float | None = None
+        #: lease id -> "cancel" or "hold": what becomes of the job when the lease has ended.
+        self.after_end: dict[int, str] = {}
+        #: workers that are kept for somebody, and for whom.
+        self.reservations = Reservations()
+        #: what has happened that later decisions may be due to.
+        self.occasions = Occasions()
+        #: the event that is being taken in; None where something is decided. Not in snapshots, like
+        #: the next two, which speak of a call.
+        self.event: ev.Event | None = None
+        #: the lease whose end that event tells; None where it tells none, or several.
+        self.ending: Lease | None = None
+        #: what that event tells, once somebody has asked.
+        self.told: Occasion | None = None
+        #: what the current call answers.
+        self.commands: list[do.Command | do.Batch] = []
+        #: rows of the running jobs by ascending lease id; None when it must be made anew.
+        self._running_rows: IntArray | None = None
+
+    @property
+    def table(self) -> ConfigurationTable:
+        """Configurations by profile."""
+        return self.assigner.table
+
+    # -- jobs and leases ------------------------------------------------------------------------
+
+    def row_of_job(self, job_id: str) -> int:
+        """Return the row of an active job, NONE if there is none of that id."""
+        number = self.jobs.number_of.get(job_id)
+        return NONE if number is None else self.jobs.row_of(number)
+
+    def remove_job(self, row: int, kind: str, **data: float | str) -> str:
+        """Remove a job that has ended, and return its id; ``kind`` says how, for the history."""
+        self.assigner.drop_plan(int(self.jobs["number"][row]))
+        self.assigner.avoidance.forget(int(self.jobs["number"][row]))
+        job = self.jobs.remove(row)
+        self.rows_moved()
+        self.heed()
+        self.record(kind, job.job_id, **data)
+        return job.job_id
+
+    def rows_moved(self) -> None:
+        """Note that rows or their leases have changed."""
+        self._running_rows = None
+
+    def rows_by_lease(self) -> IntArray:
+        """Return the rows that hold leases, by ascending lease id."""
+        if self._running_rows is None:
+            leases = self.jobs["lease"]
+            rows = (leases >= 0).nonzero()[0]
+            self._running_rows = rows[np.argsort(leases[rows])]
+        return self._running_rows
+
+    def rows_under(self, lease_ids: IntArray) -> IntArray:
+        """Return the rows of the jobs under leases, NONE where one is not in force."""
+        rows = self.rows_by_lease()
+        if not len(rows):
+            return np.full(len(lease_ids), NONE, dtype=np.int64)
+        own = self.jobs["lease"][rows]
+        if len(own) == len(lease_ids) and (own == lease_ids).all():
+            return rows  # most reports are about all jobs that run
+        at = np.minimum(np.searchsorted(own, lease_ids), len(own) - 1)
+        return np.where(own[at] == lease_ids, rows[at], NONE)
+
+    def revoke(self, lease_id: int, *, by_s: float, reason: RevokeReason) -> None:
+        """Give notice to a lease."""
+        command = self.assigner.revoke(lease_id, by_s=by_s, reason=reason, cause=self.cause)
+        self.commands.append(command)
+
+    # -- quotas ---------------------------------------------------------------------------------
+
+    def caps(self) -> Caps | None:
+        """Return the quotas of this moment over all jobs; None where there are none."""
+        return self.quotas.caps(self.jobs, self.table, self.now_s)
+
+    def held_of(self, caps: Caps, rows: IntArray) -> IntArray:
+        """Return (Q,) workers that the leases of (R,) rows hold of each cap."""
+        return held(caps, rows, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet)
+
+    def caps_beside(self, pinned: BoolArray) -> Caps | None:
+        """Return the quotas that are left beside jobs that go on; None where there are none."""
+        caps = self.caps()
+        if caps is None or not pinned.any():
+            return caps
+        return caps.less(self.held_of(caps, np.flatnonzero(pinned)))
+
+    def caps_now(self) -> Caps | None:
+        """Return the quotas that are left beside all leases in force and planned; None: none."""
+        caps = self.caps()
+        if caps is None:
+            return None
+        taken = self.held_of(caps, np.arange(len(self.jobs)))
+        return caps.less(taken + planned(caps, jobs=self.jobs, book=self.book, fleet=self.fleet))
+
+    def workers_for(self, pinned: BoolArray) -> BoolArray:
+        """Return (W,) the workers that all other jobs compete for."""
+        grantable = self.fleet.grantable
+        if not self.fleet.any_cordoned:
+            return grantable
+        for lease_id in self.jobs["lease"][pinned].tolist():
+            grantable[list(self.book.workers_of(lease_id))] = False
+        return grantable
+
+    # -- causes ---------------------------------------------------------------------------------
+
+    @property
+    def occasion(self) -> Occasion:
+        """What has happened, as the event says that is being taken in."""
+        if self.told is None:
+            self.told = occasion_of(self.event, self.fleet, self.ending)
+        return self.told
+
+    @property
+    def cause(self) -> Cause:
+        """The event that is being taken in, as a cause; else the round that is planned."""
+        occasion = self.occasion
+        number = self.round_number if self.event is None else 0
+        return Cause(fact=occasion.fact, subject=occasion.subject, round_number=number)
+
+    def heed(self, *, ask: bool = True, serve: bool = True) -> None:
+        """Note what has happened, and what is to be done about it.
+
+        Args:
+            ask: whether the policy is to be asked, since what its answers depend on has changed.
+            serve: whether workers may be idle now while jobs wait.
+        """
+        occasion, occasions = self.occasion, self.occasions
+        occasions.note(occasion)
+        if ask and occasions.to_ask is None:
+            occasions.to_ask = occasion
+        self.changed |= ask
+        self.serve_due |= serve
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def record(self, kind: str, subject: str, **data: float | str) -> None:
+        """Write a line of history."""
+        self.commands.append(
+            do.RecordEvent(kind=kind, subject=subject, at_s=self.now_s, cause=self.cause, data=data)
+        )
+
+    def set_timer(self, timer: str, at_s: float, cause: Cause | None = None) -> None:
+        """Ask to be woken; because of the event at hand, unless another cause is given."""
+        at_s = max(at_s, self.now_s)
+        self.commands.append(do.SetTimer(timer=timer, at_s=at_s, cause=cause or self.cause))
