@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from scheduler.domain.causes import Cause
     from scheduler.domain.fields import Asked
     from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
-    from scheduler.runtime.shown import Explanation, LiveJob
     from scheduler.store.rows import TokenRow
+    from scheduler.views.types import Explanation, LiveJob
 
 #: What stands for a value that its reader may not see.
 BLOT: Final = "***"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from api.answers import dump
 from scheduler.errors import NotLeadingError
-from scheduler.runtime.output import LogEnd
+from scheduler.logs.output import LogEnd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from api.context import Context
     from api.roles import Principal
-    from scheduler.runtime.output import LogChunk
+    from scheduler.logs.output import LogChunk
 
 #: What ``Accept`` holds where pieces are wanted.
 PIECES = "application/x-ndjson"

@@ -15,7 +15,7 @@ from api.routing import StrictRoute
 from api.schemas.fields import JobId
 from api.selection import visible_job
 from api.threads import in_thread
-from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
+from scheduler.logs.output import LogChunk, LogEnd, LogWanted
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 

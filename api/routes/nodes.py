@@ -19,8 +19,8 @@ from api.schemas.job_answers import NodeAttemptsOut
 from api.selection import attempts_page
 from scheduler.control.node_health import without_jobs
 from scheduler.control.requests import NodeAction
-from scheduler.runtime.shown import NodeView
 from scheduler.store.queries import MAX_LIMIT, AttemptQuery
+from scheduler.views.types import NodeView
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=StrictRoute)
 

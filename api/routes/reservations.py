@@ -18,8 +18,8 @@ from api.schemas.answers import ReservationOut, ReservationsOut
 from api.schemas.fields import ProjectName
 from scheduler.control.specs import in_words
 from scheduler.domain.reservation import Reservation
-from scheduler.runtime.shown import ReservedView
 from scheduler.store.queries import HistoryQuery
+from scheduler.views.types import ReservedView
 
 router = APIRouter(prefix="/v1", tags=["reservations"], route_class=StrictRoute)
 

@@ -22,7 +22,7 @@ from api.schemas.webhooks import (
     WebhooksOut,
     WebhookTestOut,
 )
-from scheduler.runtime.webhooks import Webhook, WebhookView
+from scheduler.webhooks.webhooks import Webhook, WebhookView
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=StrictRoute)
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from api.schemas.fields import Flag, Form, Name, ProjectName
 from scheduler.runtime.history_kinds import EventKind
-from scheduler.runtime.webhook_messages import Template
+from scheduler.webhooks.messages import Template
 
 
 def _underscored(kind: object) -> object:

@@ -14,7 +14,7 @@ from leasehold.daemon.secret_keys import secret_box
 from leasehold.daemon.serve import open_store
 from scheduler.errors import InputError
 from scheduler.runtime.resealing import reseal as reseal_stored
-from scheduler.runtime.secret_box import key_id, new_key, parse_keys
+from scheduler.secret_box import key_id, new_key, parse_keys
 
 if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig

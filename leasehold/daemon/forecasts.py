@@ -20,9 +20,9 @@ from simulator.forecast import Forecast, ForecastInput, JobTimes, forecast_packe
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from scheduler.clock import Clock
     from scheduler.control.copies import ControlCopy
-    from scheduler.runtime.clock import Clock
-    from scheduler.runtime.shown import Explanation
+    from scheduler.views.types import Explanation
 
 #: A forecast answers every question of the next seconds; one that took longer to make, of as long.
 FRESH_S = 5.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
-from scheduler.runtime.secret_box import KeyFile, SecretBox, parse_keys
+from scheduler.secret_box import KeyFile, SecretBox, parse_keys
 
 if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig

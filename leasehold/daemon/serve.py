@@ -34,14 +34,14 @@ from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from policies.answering import PolicyAnswerer
 from policies.registry import make_policy
+from scheduler.clock import WallClock
 from scheduler.errors import InputError, NotLeadingError, SolveError, StoreUnavailableError
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import policy_in_force
 from scheduler.runtime.solver import SolverPool
 from scheduler.runtime.takeover import MEANWHILE
 from scheduler.runtime.watchdog import StallWatchdog
+from scheduler.views.metrics import Metrics
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from leasehold.config.settings import ServerConfig
+    from scheduler.clock import Clock
     from scheduler.control.requests import PolicyChoice
-    from scheduler.runtime.clock import Clock
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.daemon")

@@ -10,8 +10,8 @@ from api.settings import ApiSettings, RateLimit
 from leasehold.config.decisions import control_settings
 from leasehold.config.plausibility import words
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.webhooks import WebhookRules
 from scheduler.store.uploads import UploadLimits
+from scheduler.webhooks.webhooks import WebhookRules
 
 if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig, ServerSection

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import httpx
 
 from scheduler.errors import InputError
-from scheduler.runtime.webhooks import Posted
+from scheduler.webhooks.webhooks import Posted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _METADATA: Final = tuple(map(ipaddress.ip_network, ("168.63.129.16/32", "192.0.0
 
 
 class WebPost:
-    """The port ``scheduler.runtime.webhooks.Post`` over HTTP.
+    """The port ``scheduler.webhooks.webhooks.Post`` over HTTP.
 
     Args:
         allowed: networks that may be sent to though they are not public; plain http goes to these

@@ -75,7 +75,7 @@ class JobSpec:
             page="variable; `--env K` takes yours along; repeatable",
         ),
     )
-    #: As given in a submission; sealed by ``scheduler.runtime.secret_box`` from then on.
+    #: As given in a submission; sealed by ``scheduler.secret_box`` from then on.
     secret_env: Mapping[str, str] = asked(
         Word.SECRETS,
         "environment variables that are kept encrypted and never shown",

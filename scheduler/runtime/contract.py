@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.runtime.output import Outputs
+from scheduler.logs.output import Outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.execs import Execs
-    from scheduler.runtime.shown import (
+    from scheduler.store.protocol import Store
+    from scheduler.views.types import (
         AllocationView,
         ClusterView,
         Explanation,
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
         ReservedView,
         ThroughputView,
     )
-    from scheduler.runtime.webhook_messages import Template
-    from scheduler.runtime.webhooks import Posted, WebhookView
-    from scheduler.store.protocol import Store
+    from scheduler.webhooks.messages import Template
+    from scheduler.webhooks.webhooks import Posted, WebhookView
 
 
 class Jobs(Protocol):
@@ -300,7 +300,7 @@ class Agents(Protocol):
 
 
 class Hooks(Protocol):
-    """Webhooks; see ``scheduler.runtime.webhook_delivery``."""
+    """Webhooks; see ``scheduler.webhooks.delivery``."""
 
     async def all(self) -> tuple[WebhookView, ...]:
         """Return every webhook by name; on a standby as they are stored."""

@@ -15,7 +15,7 @@ from scheduler.errors import InputError
 from scheduler.protocol.bounds import words
 from scheduler.protocol.desired import Desired, DesiredLease, sent
 from scheduler.protocol.variables import variables_of
-from scheduler.runtime.secret_box import SecretBox
+from scheduler.secret_box import SecretBox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

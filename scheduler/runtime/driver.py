@@ -34,6 +34,7 @@ from scheduler.store.protocol import Entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from scheduler.clock import Clock
     from scheduler.control.control import Control, Decision
     from scheduler.control.copies import ControlCopy
     from scheduler.control.draft import Answered, Draft
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
     from scheduler.control.requests import PolicyChoice
     from scheduler.control.snapshot import Taken
     from scheduler.control.view import View
-    from scheduler.runtime.clock import Clock
-    from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Head, Store
+    from scheduler.views.metrics import Metrics
 
     #: A fact, and who waits for its answer.
     Told = tuple[Fact, asyncio.Future[object]]

@@ -17,9 +17,9 @@ from scheduler.runtime.signals import News, first_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from scheduler.clock import Clock
     from scheduler.control.leases import Member
     from scheduler.control.view import View
-    from scheduler.runtime.clock import Clock
 
 #: At once: in all, and of one job.
 MOST, MOST_OF_JOB = 64, 4

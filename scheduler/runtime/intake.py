@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scheduler.control.facts import JobsSubmitted
 from scheduler.control.specs import UNKNOWN_DURATION_S, spec_to_json
 from scheduler.protocol.bounds import plain_json
-from scheduler.runtime.secret_box import SecretBox
+from scheduler.secret_box import SecretBox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from scheduler.errors import StaleLeaderError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from scheduler.runtime.clock import Clock
+    from scheduler.clock import Clock
     from scheduler.store.protocol import Journal
     from scheduler.store.rows import Leadership
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.runtime.webhooks import DEFINED
 from scheduler.store.queries import MAX_LIMIT, JobQuery
+from scheduler.webhooks.webhooks import DEFINED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scheduler.domain.rows import JobRow
-    from scheduler.runtime.secret_box import SecretBox
+    from scheduler.secret_box import SecretBox
     from scheduler.store.protocol import Store
 
 #: Jobs that are written at once.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from scheduler.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
-    from scheduler.runtime.clock import Clock
-    from scheduler.runtime.logbook import LogBook
+    from scheduler.clock import Clock
+    from scheduler.logs.logbook import LogBook
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.store.protocol import Store
 

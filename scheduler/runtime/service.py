@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scheduler.clock import disagreement
 from scheduler.control.facts import (
     JobActionAsked,
     JobChangeAsked,
@@ -30,36 +31,36 @@ from scheduler.errors import (
     TurnFailedError,
     WrongClockError,
 )
+from scheduler.logs.following import Output
+from scheduler.logs.logbook import LogBook
 from scheduler.protocol.reports import LeaseState
-from scheduler.runtime import views
-from scheduler.runtime.clock import disagreement
-from scheduler.runtime.cluster_desk import ClusterDesk
+from scheduler.runtime.cluster_admin import ClusterDesk
 from scheduler.runtime.desired_sets import DesiredSets
-from scheduler.runtime.driving import drive, end, lead_in_terms
 from scheduler.runtime.execs import Execs
-from scheduler.runtime.explaining import (
+from scheduler.runtime.history_kinds import EventKind
+from scheduler.runtime.intake import submitted
+from scheduler.runtime.leadership import LeaderKeeper
+from scheduler.runtime.restart_driver import drive, end, lead_in_terms
+from scheduler.runtime.retention import Retention
+from scheduler.runtime.signals import News, NodeSignals, first_of
+from scheduler.runtime.takeover import Takeover
+from scheduler.secret_box import NO_KEY, SecretBox
+from scheduler.views import views
+from scheduler.views.explain import (
     Glance,
     explain,
     explain_ended,
     keeps_nothing,
 )
-from scheduler.runtime.history_kinds import EventKind
-from scheduler.runtime.intake import submitted
-from scheduler.runtime.leadership import LeaderKeeper
-from scheduler.runtime.log_following import Output
-from scheduler.runtime.logbook import LogBook
-from scheduler.runtime.looking_back import with_history
-from scheduler.runtime.retention import Retention
-from scheduler.runtime.secret_box import NO_KEY, SecretBox
-from scheduler.runtime.shown import Health
-from scheduler.runtime.signals import News, NodeSignals, first_of
-from scheduler.runtime.takeover import Takeover
-from scheduler.runtime.webhook_delivery import Webhooks
+from scheduler.views.explain_history import with_history
+from scheduler.views.types import Health
+from scheduler.webhooks.delivery import Webhooks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.clock import Clock
     from scheduler.control.copies import ControlCopy
     from scheduler.control.facts import Fact
     from scheduler.control.requests import (
@@ -72,21 +73,20 @@ if TYPE_CHECKING:
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
+    from scheduler.logs.output import LogChunk, LogEnd, LogWanted
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
-    from scheduler.runtime.clock import Clock
     from scheduler.runtime.driver import Driver, Told
-    from scheduler.runtime.driving import FailedTurn
-    from scheduler.runtime.metrics import Metrics
-    from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
+    from scheduler.runtime.restart_driver import FailedTurn
     from scheduler.runtime.settings import RuntimeSettings
-    from scheduler.runtime.shown import (
+    from scheduler.runtime.solver import Solver
+    from scheduler.store.protocol import Store
+    from scheduler.views.metrics import Metrics
+    from scheduler.views.types import (
         Explanation,
         LiveJob,
     )
-    from scheduler.runtime.solver import Solver
-    from scheduler.runtime.webhooks import Post
-    from scheduler.store.protocol import Store
+    from scheduler.webhooks.webhooks import Post
 
 _log = logging.getLogger("leasehold.service")
 

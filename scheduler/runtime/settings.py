@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from scheduler.control.settings import ControlSettings
 from scheduler.errors import ParameterError
-from scheduler.runtime.webhooks import WebhookRules
+from scheduler.webhooks.webhooks import WebhookRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

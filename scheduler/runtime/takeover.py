@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scheduler.clock import FAR_AHEAD_S
 from scheduler.control.control import Control
 from scheduler.control.facts import BackupRestored
 from scheduler.domain.rows import HistoryRow
@@ -17,23 +18,22 @@ from scheduler.errors import (
     UnknownPolicyError,
     WrongClockError,
 )
-from scheduler.runtime.clock import FAR_AHEAD_S
 from scheduler.runtime.driver import Driver
 from scheduler.runtime.snapshots import by_decider, recover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.clock import Clock
     from scheduler.control.requests import PolicyChoice
     from scheduler.control.state import PolicyInForce
     from scheduler.domain.knowledge import MakeKnowledge
-    from scheduler.runtime.clock import Clock
     from scheduler.runtime.driver import Told
-    from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.signals import NodeSignals
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
+    from scheduler.views.metrics import Metrics
 
 _log = logging.getLogger("leasehold.service")
 

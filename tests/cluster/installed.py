@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from machine import eventually
 
-from scheduler.runtime.secret_box import new_key
+from scheduler.secret_box import new_key
 
 if TYPE_CHECKING:
     from cluster import Cluster

@@ -25,15 +25,15 @@ from leasehold_testing.stage import check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.clock import WallClock
 from scheduler.control.requests import PolicyChoice, Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.rows import TokenRow
 from scheduler.store.sql import SqlStore
+from scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from real_service import as_user, ready, running_service
 
 import leasehold.daemon.serve as serve_module
-from scheduler.runtime.clock import WallClock
+from scheduler.clock import WallClock
 
 pytestmark = pytest.mark.redteam
 AHEAD_S = 3 * 3600.0

@@ -1,7 +1,7 @@
 """Who stays: among rounds of equal value, the one in which the fewest jobs move.
 
 Promises of time in configurations of equal value are one promise (``equivalence``). Jobs exchange
-what a round has for them where that is of equal value to both and one of them can stay. Where nobody
+what a round has for them if that is of equal value to both and one of them can stay. If no job
 waits, a job moves only for a gain that is beyond the doubt of its figures and worth the restart.
 """
 

@@ -10,7 +10,7 @@ import pytest
 
 from api.answers import dump, shown
 from scheduler.control.requests import JobAction
-from scheduler.runtime.shown import AllocationView
+from scheduler.views.types import AllocationView
 
 
 def test_frozen_values_with_mappings_sets_and_arrays_have_a_form() -> None:

@@ -258,7 +258,7 @@ def test_a_failure_in_the_middle_of_an_answer_ends_it(
     viewer = daemon.caller("viewer")
 
     async def broken(*_: object, **__: object) -> AsyncIterator[Any]:
-        from scheduler.runtime.output import LogChunk
+        from scheduler.logs.output import LogChunk
 
         yield LogChunk(stream="out", node="alpha", attempt=1, offset=0, data=b"one\n")
         raise RuntimeError("disk on fire")

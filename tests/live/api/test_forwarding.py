@@ -20,8 +20,8 @@ from api.auth import hash_secret, new_secret
 from api.forwarding import FORWARDED, same_certificate
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
-from scheduler.runtime.shown import Health
 from scheduler.store.rows import TokenRow
+from scheduler.views.types import Health
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

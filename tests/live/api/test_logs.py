@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.app import stop_waiting
-from scheduler.runtime.output import LogChunk, LogEnd, LogGap, LogWanted
+from scheduler.logs.output import LogChunk, LogEnd, LogGap, LogWanted
 
 
 def chunk(data: bytes, *, node: str = "alpha", stream: str = "out", attempt: int = 1) -> LogChunk:

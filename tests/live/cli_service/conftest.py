@@ -25,7 +25,7 @@ from scheduler.store.rows import TokenRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scheduler.runtime.shown import Health
+    from scheduler.views.types import Health
 
 
 class Daemon(FakeService):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from scheduler.runtime.output import LogChunk, LogEnd, LogGap
+from scheduler.logs.output import LogChunk, LogEnd, LogGap
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.runtime.shown import JobAhead
+from scheduler.views.types import JobAhead
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from leasehold.client import Client
-from scheduler.runtime.output import LogChunk, LogEnd, LogGap
+from scheduler.logs.output import LogChunk, LogEnd, LogGap
 
 
 def put(scheduler, data, *, offset=0, stream="out", attempt=1):

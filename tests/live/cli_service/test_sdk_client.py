@@ -14,7 +14,7 @@ import pytest
 import leasehold as package
 from leasehold import AmbiguousNameError, AsyncClient, Client, ClientError
 from scheduler.domain.job import JobStatus
-from scheduler.runtime.output import LogChunk
+from scheduler.logs.output import LogChunk
 
 
 @pytest.fixture

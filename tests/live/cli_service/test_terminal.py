@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from leasehold.cli.service.output import plain
 from leasehold.cli.service.terminal import TerminalText, fit_for_terminal
-from scheduler.runtime.output import LogChunk
+from scheduler.logs.output import LogChunk
 
 #: Bytes of a job, and what a terminal gets of them.
 SHOWN = [

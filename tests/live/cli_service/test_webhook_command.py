@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scheduler.runtime.webhooks import Posted
+from scheduler.webhooks.webhooks import Posted
 
 ADD = ("webhook", "add", "ops", "--url", "https://example.com/x", "--on", "job.failed,node.lost")
 

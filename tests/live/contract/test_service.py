@@ -29,8 +29,8 @@ from scheduler.domain.reservation import Reservation
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError, InputError, NotFoundError
+from scheduler.logs.output import LogWanted
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
-from scheduler.runtime.output import LogWanted
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.rows import HistoryRow, JobRow
     from scheduler.runtime.contract import Service
-    from scheduler.runtime.shown import LeaseView
+    from scheduler.views.types import LeaseView
 
 WORKERS = 2
 

@@ -22,14 +22,14 @@ from leasehold_testing.links import ServiceLink
 from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.clock import WallClock
 from scheduler.control.requests import PolicyChoice, Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
+from scheduler.views.metrics import Metrics
 
 _spec = importlib.util.spec_from_file_location("fake_api3", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

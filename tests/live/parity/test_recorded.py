@@ -17,6 +17,7 @@ from leasehold_testing.local_agent import local_agent
 from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.clock import WallClock
 from scheduler.control.control import Control
 from scheduler.control.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.codec import encode
@@ -24,11 +25,10 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime import takeover
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import JobQuery
+from scheduler.views.metrics import Metrics
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold_testing.clock import ManualClock
-from scheduler.runtime.clock import CATCH_UP, FAR_AHEAD_S, SLEW, WallClock, steady_s
+from scheduler.clock import CATCH_UP, FAR_AHEAD_S, SLEW, WallClock, steady_s
 
 
 class Sources:

@@ -29,9 +29,9 @@ from scheduler.errors import (
     UnknownPolicyError,
 )
 from scheduler.runtime.driver import PATIENT_PER_TURN
-from scheduler.runtime.explaining import Glance
-from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.views import measure
+from scheduler.views.explain import Glance
+from scheduler.views.metrics import Metrics
+from scheduler.views.views import measure
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY_BEFORE, Fault.AWAY_AFTER])

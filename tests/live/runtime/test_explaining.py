@@ -16,7 +16,7 @@ from scheduler.control.requests import (
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
-from scheduler.runtime.explaining import explain_ended
+from scheduler.views.explain import explain_ended
 from simulator.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}

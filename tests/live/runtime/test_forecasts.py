@@ -13,7 +13,7 @@ from scheduler.control.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.runtime.explaining import Glance, explain
+from scheduler.views.explain import Glance, explain
 from simulator.forecast import ForecastInput, Outlook, forecast
 from simulator.nodes import Mishap
 

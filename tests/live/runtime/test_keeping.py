@@ -7,9 +7,9 @@ import pytest
 from scheduler.control.facts import BackupRestored
 from scheduler.control.requests import JobAction
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
-from scheduler.runtime import log_following
-from scheduler.runtime.logbook import LogBook
-from scheduler.runtime.output import LogEnd, LogWanted
+from scheduler.logs import following
+from scheduler.logs.logbook import LogBook
+from scheduler.logs.output import LogEnd, LogWanted
 from scheduler.runtime.retention import DAY_S, Retention
 from scheduler.runtime.takeover import SKIPPED_LEASES
 from scheduler.store.queries import HistoryQuery
@@ -88,7 +88,7 @@ def test_no_name_leads_out_of_the_folder(book, name):
 
 
 def test_output_goes_with_its_lease_and_is_followed_to_the_end(live, monkeypatch):
-    monkeypatch.setattr(log_following, "FOLLOW_S", 0.0)
+    monkeypatch.setattr(following, "FOLLOW_S", 0.0)
 
     async def story(stage):
         await stage.job(total_steps=3.0)

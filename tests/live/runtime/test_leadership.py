@@ -9,8 +9,8 @@ import pytest
 
 from leasehold_testing.clock import ManualClock
 from leasehold_testing.memory_store import MemoryStore
+from scheduler.clock import WallClock
 from scheduler.errors import StoreUnavailableError
-from scheduler.runtime.clock import WallClock
 from scheduler.runtime.leadership import LeaderKeeper
 
 TTL_S = 15.0

@@ -6,15 +6,15 @@ import pytest
 
 from scheduler.control.requests import JobAction
 from scheduler.errors import NotLeadingError
-from scheduler.runtime import log_following
-from scheduler.runtime.output import LogEnd, LogGap, LogWanted
+from scheduler.logs import following
+from scheduler.logs.output import LogEnd, LogGap, LogWanted
 from simulator.nodes import Mishap
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(log_following, "FOLLOW_S", 0.0)
-    monkeypatch.setattr(log_following, "SETTLE_S", 0.05)
+    monkeypatch.setattr(following, "FOLLOW_S", 0.0)
+    monkeypatch.setattr(following, "SETTLE_S", 0.05)
 
 
 class Follower:
@@ -155,10 +155,10 @@ def test_output_of_an_agent_that_sends_no_marks_is_waited_for_and_then_left_open
         await done(stage)
         await put(stage, b"an old agent's")
         follower = Follower(stage)
-        await stage.wait(log_following.MARK_WAIT_S - 10)
+        await stage.wait(following.MARK_WAIT_S - 10)
         await put(stage, b" words", offset=14)
         await follower.stays()
-        await stage.wait(log_following.MARK_WAIT_S - 10)
+        await stage.wait(following.MARK_WAIT_S - 10)
         await follower.stays()  # what came has begun the wait anew
         await stage.wait(11)
         gaps = tuple(LogGap(attempt=1, node="n0", stream=s, told=False) for s in ("out", "err"))
@@ -175,7 +175,7 @@ def test_an_end_that_never_comes_is_told_after_a_while(live):
         await put(stage, b"half of i", end=False)
         follower = Follower(stage)
         await follower.stays()
-        await stage.wait(log_following.MARK_WAIT_S + 1)
+        await stage.wait(following.MARK_WAIT_S + 1)
         gap = LogGap(attempt=1, node="n0", stream="out")
         assert await follower.over() == LogEnd(complete=False, missing=(gap,))
         # Who comes later need not wait, and is told the same.
@@ -188,7 +188,7 @@ def test_a_node_from_which_nothing_came_leaves_its_end_missing(live):
     async def story(stage):
         await done(stage)
         follower = Follower(stage)
-        await stage.wait(log_following.MARK_WAIT_S + 1)
+        await stage.wait(following.MARK_WAIT_S + 1)
         assert (await follower.over()).complete is False
 
     live(story)
@@ -228,7 +228,7 @@ def test_following_ends_without_an_end_where_nobody_leads_any_more(live):
 
 
 def test_who_only_reads_waits_a_little_for_what_has_just_ended(live, monkeypatch):
-    monkeypatch.setattr(log_following, "SETTLE_S", 30.0)
+    monkeypatch.setattr(following, "SETTLE_S", 30.0)
 
     async def story(stage):
         await done(stage)

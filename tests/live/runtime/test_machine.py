@@ -32,11 +32,11 @@ from scheduler.errors import ConflictError
 from scheduler.protocol.desired import desired_from_dict
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime import driver as driver_module
-from scheduler.runtime import views
 from scheduler.runtime.desired_sets import DesiredSets
-from scheduler.runtime.explaining import Glance, count_reasons, explain, reason_of
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
+from scheduler.views import views
+from scheduler.views.explain import Glance, count_reasons, explain, reason_of
 from simulator.nodes import Mishap, SimulatedWorld
 
 SETTINGS = RuntimeSettings(

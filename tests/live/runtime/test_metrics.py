@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.metrics import Metrics
+from scheduler.views.metrics import Metrics
 
 
 def scrape(metrics):

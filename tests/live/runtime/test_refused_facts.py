@@ -14,6 +14,7 @@ from leasehold_testing.stage import check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.clock import WallClock
 from scheduler.control.requests import JobAction, Submission
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
@@ -26,12 +27,11 @@ from scheduler.errors import (
 )
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
-from scheduler.runtime import driving
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.metrics import Metrics
+from scheduler.runtime import restart_driver
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.sql import SqlStore
+from scheduler.views.metrics import Metrics
 from simulator.nodes import SimulatedNode, SimulatedWorld
 
 
@@ -212,7 +212,7 @@ def test_where_nothing_can_be_stored_any_more_the_scheduler_ends_in_the_end(tmp_
             self.tries += 1
             raise UnstorableError("nothing can be stored")
 
-    monkeypatch.setattr(driving, "MOST_RESTORES", 3)
+    monkeypatch.setattr(restart_driver, "MOST_RESTORES", 3)
 
     async def story():
         store = Refusing()

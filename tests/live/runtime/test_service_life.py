@@ -18,6 +18,7 @@ from leasehold_testing.stage import canonical, check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.clock import WallClock
 from scheduler.control.requests import Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import (
@@ -29,14 +30,13 @@ from scheduler.errors import (
     StoreUnavailableError,
 )
 from scheduler.runtime import driver as driver_module
-from scheduler.runtime import driving
+from scheduler.runtime import restart_driver
 from scheduler.runtime import service as service_module
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.snapshots import recover
 from scheduler.store.protocol import Snapshot
+from scheduler.views.metrics import Metrics
 from simulator.nodes import SimulatedNode, SimulatedWorld
 
 PORTS = {"knowledge": LearnedKnowledge, "time_dependent": lambda _: False}
@@ -361,7 +361,7 @@ def test_who_ends_while_an_entry_is_on_its_way_waits_for_it_before_the_last_snap
 
 
 def test_what_could_not_be_committed_before_the_end_is_in_no_snapshot(tmp_path, monkeypatch):
-    monkeypatch.setattr(driving, "LAST_TURN_S", 0.1)
+    monkeypatch.setattr(restart_driver, "LAST_TURN_S", 0.1)
 
     async def story():
         store = ShakyStore(lambda entry: Fault.AWAY_BEFORE if entry.projections.jobs else None)

@@ -14,13 +14,13 @@ import pytest
 from leasehold_testing.hooks import KEY, FakePost
 from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stored import entry, history_row, job_row
+from scheduler.clock import WallClock
 from scheduler.errors import AdmissionError, ConflictError, InputError, NotFoundError
-from scheduler.runtime.clock import WallClock
 from scheduler.runtime.resealing import reseal
-from scheduler.runtime.secret_box import SecretBox
-from scheduler.runtime.webhook_delivery import Webhooks
-from scheduler.runtime.webhook_messages import Template, message_of, new_secret, signature
-from scheduler.runtime.webhooks import Posted, WebhookRules, stored_webhooks
+from scheduler.secret_box import SecretBox
+from scheduler.webhooks.delivery import Webhooks
+from scheduler.webhooks.messages import Template, message_of, new_secret, signature
+from scheduler.webhooks.webhooks import Posted, WebhookRules, stored_webhooks
 
 QUICK = WebhookRules(first_pause_s=0.01, longest_pause_s=0.02, pause_after_s=600.0, look_s=0.01)
 URL = "https://hooks.example.com/services/T0/B0/secret-path"

@@ -17,7 +17,7 @@ from leasehold_testing.served import served
 from policies.testing import make_problem, make_table
 from scheduler.control.requests import PolicyChoice
 from scheduler.errors import LeaseholdError, SolveError, StoreUnavailableError
-from scheduler.runtime.output import LogWanted
+from scheduler.logs.output import LogWanted
 from scheduler.runtime.solver import Failure, _Seat
 from scheduler.store.queries import HistoryQuery
 from traces.throughputs import THROUGHPUT_COLUMNS

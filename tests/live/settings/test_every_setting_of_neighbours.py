@@ -28,10 +28,10 @@ from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.played import configured, played
 from leasehold_testing.receivers import receiving
 from leasehold_testing.stored import history_row
-from scheduler.runtime.secret_box import SecretBox
-from scheduler.runtime.webhook_delivery import Webhooks
-from scheduler.runtime.webhook_messages import Template
-from scheduler.runtime.webhooks import Posted
+from scheduler.secret_box import SecretBox
+from scheduler.webhooks.delivery import Webhooks
+from scheduler.webhooks.messages import Template
+from scheduler.webhooks.webhooks import Posted
 
 NODE = "authentication.kubernetes.io/node-name"
 

@@ -160,7 +160,7 @@ def test_it_is_written_for_jobs_that_have_a_deadline_and_no_others():
 
 #: The metric is scraped.
 METRIC: Final = """
-from scheduler.runtime.metrics import Metrics
+from scheduler.views.metrics import Metrics
 
 
 def test_it_counts_requests_and_not_jobs():

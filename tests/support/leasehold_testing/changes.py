@@ -271,15 +271,15 @@ CHANGES: Final[tuple[Change, ...]] = (
     Change(
         name="a metric",
         made="`leasehold_submissions_total`, counted with the jobs that are taken in",
-        before=("scheduler/runtime/metrics.py", _MONITOR),
+        before=("scheduler/views/metrics.py", _MONITOR),
         edits=(
             Insertion(
-                path="scheduler/runtime/metrics.py",
+                path="scheduler/views/metrics.py",
                 before="        self._ended = self._counter(\n",
                 text='        self._submissions = self._counter("submissions", "Requests.")\n',
             ),
             Insertion(
-                path="scheduler/runtime/metrics.py",
+                path="scheduler/views/metrics.py",
                 before="        self._submitted.inc(jobs)\n",
                 text="        self._submissions.inc()\n",
             ),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """The contract of ``scheduler.runtime.clock.Clock``, moved by hand.
+    """The contract of ``scheduler.clock.Clock``, moved by hand.
 
     Sleepers wake in the order of their times, and of falling asleep among equal ones.
     """

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scheduler.clock import WallClock
 from scheduler.errors import InputError
-from scheduler.runtime.clock import WallClock
-from scheduler.runtime.secret_box import SecretBox
-from scheduler.runtime.webhook_delivery import Webhooks
-from scheduler.runtime.webhooks import Posted
+from scheduler.secret_box import SecretBox
+from scheduler.webhooks.delivery import Webhooks
+from scheduler.webhooks.webhooks import Posted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

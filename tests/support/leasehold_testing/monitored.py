@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.runtime.dues import Dues
-from scheduler.runtime.gpu_figures import GpuFigures
-from scheduler.runtime.metrics import Metrics
+from scheduler.views.dues import Dues
+from scheduler.views.gpu_figures import GpuFigures
+from scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

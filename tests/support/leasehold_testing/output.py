@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from leasehold_testing.service_values import ACTIVE
 from scheduler.errors import NotFoundError, NotLeadingError
-from scheduler.runtime.output import LogChunk, LogEnd
+from scheduler.logs.output import LogChunk, LogEnd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from leasehold_testing.memory_store import MemoryStore
-    from scheduler.runtime.output import LogWanted
-    from scheduler.runtime.shown import LeaseView
+    from scheduler.logs.output import LogWanted
+    from scheduler.views.types import LeaseView
 
 
 class FakeOutput:

@@ -16,6 +16,7 @@ from leasehold_testing.hooks import FakeHooks
 from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.service_settings import FakeSettings
 from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, spec_digest, wait_reason
+from scheduler.clock import WallClock
 from scheduler.control.requests import (
     Acted,
     Fit,
@@ -31,10 +32,12 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, Projections
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
-from scheduler.runtime.clock import WallClock
 from scheduler.runtime.execs import Execs
-from scheduler.runtime.queueing import MOST_AHEAD
-from scheduler.runtime.shown import (
+from scheduler.store.filters import JobFilter
+from scheduler.store.protocol import Entry
+from scheduler.store.queries import MAX_LIMIT, JobQuery
+from scheduler.views.queue_order import MOST_AHEAD
+from scheduler.views.types import (
     AllocationView,
     ClusterView,
     Explanation,
@@ -48,9 +51,6 @@ from scheduler.runtime.shown import (
     PolicyView,
     WorkerView,
 )
-from scheduler.store.filters import JobFilter
-from scheduler.store.protocol import Entry
-from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,16 +8,16 @@ from leasehold_testing.output import FakeOutput
 from leasehold_testing.service_values import ACTIVE
 from policies.registry import make_policy
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.runtime.dues import Dues
-from scheduler.runtime.shown import (
+from scheduler.store.filters import JobFilter
+from scheduler.store.queries import MAX_LIMIT, JobQuery
+from scheduler.views.dues import Dues
+from scheduler.views.types import (
     PairView,
     PolicyView,
     ProjectView,
     ReservedView,
     ThroughputView,
 )
-from scheduler.store.filters import JobFilter
-from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.control.requests import PolicyChoice, ProjectLimits
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughput import ProfileKey, SharingCost
-    from scheduler.runtime.shown import LeaseView
+    from scheduler.views.types import LeaseView
 
 
 class FakeSettings(FakeOutput):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.shown import LiveJob
+from scheduler.views.types import LiveJob
 
 if TYPE_CHECKING:
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.shown import LeaseView
+    from scheduler.views.types import LeaseView
 
 
 #: Statuses of jobs that have not ended.

@@ -26,9 +26,9 @@ from scheduler.domain.codec import encode
 from scheduler.domain.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import recover
+from scheduler.views.metrics import Metrics
 from simulator.nodes import SimulatedNode, SimulatedWorld
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from scheduler.control.view import View
     from scheduler.domain import commands as do
     from scheduler.runtime.driver import Driver
-    from scheduler.runtime.secret_box import SecretBox
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
+    from scheduler.secret_box import SecretBox
     from scheduler.store.protocol import Store
 
 _T = TypeVar("_T")

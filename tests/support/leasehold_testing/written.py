@@ -16,8 +16,8 @@ from leasehold_testing.client_forms import document
 from scheduler.domain.fields import Number, Word, Written
 from scheduler.domain.spec import JOB_FIELDS
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
-from scheduler.runtime.metrics import Metrics
 from scheduler.store.filters import FILTERS
+from scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from leasehold.config.load import load_config
 from leasehold_testing.service import FakeService
 from scheduler.domain.reasons import WaitReason
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
-from scheduler.runtime.metrics import Metrics
+from scheduler.views.metrics import Metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 APP = create_app(FakeService(), ApiSettings())

@@ -14,7 +14,7 @@ from agent.kubernetes.pod_ends import StartBounds
 from agent.loop import LAST_OUTPUT_S, AgentSettings
 from agent.process.clearing import STUCK_S
 from leasehold.daemon import token_review
-from scheduler.runtime import log_following
+from scheduler.logs import following
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.databases import LOCK_TIMEOUT_S
 
@@ -32,8 +32,8 @@ SCHEDULER = RuntimeSettings()
         ("the workers' driver", (LOOP.health_most_s,)),
         ("a connection of a job's", (endpoint.STRANGER_MOST_S,)),
         ("the last of their output", (LAST_OUTPUT_S,)),
-        ("the end of a lease's output", (log_following.MARK_WAIT_S,)),
-        ("the rest of what has just ended", (log_following.SETTLE_S,)),
+        ("the end of a lease's output", (following.MARK_WAIT_S,)),
+        ("the rest of what has just ended", (following.SETTLE_S,)),
         ("jobs that read nothing", (endpoint.CLOSE_MOST_S,)),
         ("the processes of a lease", (LOOP.start_most_s,)),
         ("the end of killed processes", (STUCK_S,)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DRIVER = "scheduler/runtime/driver.py"
-DRIVING = "scheduler/runtime/driving.py"
+DRIVING = "scheduler/runtime/restart_driver.py"
 LEADERSHIP = "scheduler/runtime/leadership.py"
 LEASES = "scheduler/control/leases.py"
 REPORTS = "scheduler/control/reports.py"

@@ -20,6 +20,7 @@ from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.machine import Machine as AgentMachine
 from planner.knowledge import LearnedKnowledge
+from scheduler.clock import CATCH_UP, WallClock
 from scheduler.control.requests import ProjectLimits, Submission
 from scheduler.domain.profiling import Profiling
 from scheduler.domain.quota import IdleQuota
@@ -33,9 +34,8 @@ from scheduler.errors import (
     StoreUnavailableError,
 )
 from scheduler.runtime import driver as driver_module
-from scheduler.runtime.clock import CATCH_UP, WallClock
-from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.settings import RuntimeSettings
+from scheduler.views.metrics import Metrics
 from seeded.black_holes import BlackHoles
 from seeded.disks import DiskMemory
 from seeded.faults import Faults

@@ -12,7 +12,7 @@ import yaml
 from leasehold.cli.monitoring import alert_rules, alerts, dashboard
 from leasehold_testing.monitored import check_expressions, promtool
 from leasehold_testing.written import COPIES
-from scheduler.runtime.metrics import Metrics
+from scheduler.views.metrics import Metrics
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
-from scheduler.runtime.explaining import Glance, explain
-from scheduler.runtime.views import reservations
+from scheduler.views.explain import Glance, explain
+from scheduler.views.views import reservations
 
 TYPES = ("v100",) * 4
 

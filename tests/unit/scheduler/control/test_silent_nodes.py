@@ -12,8 +12,8 @@ from scheduler.control.nodes import SILENT
 from scheduler.control.requests import NodeAction
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.reports import LeaseReport, LeaseState
-from scheduler.runtime.explaining import Glance, explain
-from scheduler.runtime.views import nodes as seen_nodes
+from scheduler.views.explain import Glance, explain
+from scheduler.views.views import nodes as seen_nodes
 
 #: Just beyond the silence after which nothing new is granted, with the default of 60 s.
 QUIET_S = 60.0 * SILENT + 1.0

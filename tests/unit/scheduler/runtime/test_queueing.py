@@ -7,8 +7,8 @@ from typing import Any
 
 from scheduler.domain.job import Job
 from scheduler.engine.tables.jobs import HELD, RUNNING, JobTable
-from scheduler.runtime.queueing import describe_ahead, order_waiting_jobs
-from scheduler.runtime.shown import JobAhead
+from scheduler.views.queue_order import describe_ahead, order_waiting_jobs
+from scheduler.views.types import JobAhead
 
 NOW_S = 100.0
 

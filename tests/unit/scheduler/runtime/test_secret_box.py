@@ -14,7 +14,7 @@ from scheduler.control.requests import Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import ConfigError, InputError
 from scheduler.runtime.intake import digest_of, submitted
-from scheduler.runtime.secret_box import SecretBox, id_in, key_id, new_key, parse_keys
+from scheduler.secret_box import SecretBox, id_in, key_id, new_key, parse_keys
 
 PASSWORD = "hunter2"
 

@@ -26,8 +26,9 @@ from scheduler.errors import (
     StaleLeaderError,
     StoreError,
 )
-from scheduler.runtime.webhook_messages import TEST, Template, message_of, new_secret
-from scheduler.runtime.webhooks import (
+from scheduler.store.queries import HistoryQuery
+from scheduler.webhooks.messages import TEST, Template, message_of, new_secret
+from scheduler.webhooks.webhooks import (
     DEFINED,
     MOST,
     MOST_OF_ONE,
@@ -41,17 +42,16 @@ from scheduler.runtime.webhooks import (
     WebhookView,
     stored_webhooks,
 )
-from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from scheduler.clock import Clock
     from scheduler.domain.rows import JobRow
-    from scheduler.runtime.clock import Clock
-    from scheduler.runtime.metrics import Metrics
-    from scheduler.runtime.secret_box import SecretBox
-    from scheduler.runtime.webhooks import Post
+    from scheduler.secret_box import SecretBox
     from scheduler.store.protocol import Store
+    from scheduler.views.metrics import Metrics
+    from scheduler.webhooks.webhooks import Post
 
 T = TypeVar("T")
 _log = logging.getLogger("leasehold.webhooks")

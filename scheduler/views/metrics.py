@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from scheduler.control.nodes import NodeState
     from scheduler.domain.rows import AttemptRow
-    from scheduler.runtime.dues import Dues
-    from scheduler.runtime.gpu_figures import GpuFigures
-    from scheduler.runtime.shown import ReservedView
+    from scheduler.views.dues import Dues
+    from scheduler.views.gpu_figures import GpuFigures
+    from scheduler.views.types import ReservedView
 
 _ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
 _ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.engine.tables.jobs import WAITING
-from scheduler.runtime.shown import QuotaInTheWay
+from scheduler.views.types import QuotaInTheWay
 
 if TYPE_CHECKING:
     from scheduler.control.jobs import JobRecord

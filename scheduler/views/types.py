@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scheduler.domain.reasons import WaitReason
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.troubles import Trouble
-    from scheduler.runtime.dues import Dues
+    from scheduler.views.dues import Dues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

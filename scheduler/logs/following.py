@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.domain.lease import nonce_of
 from scheduler.errors import NotFoundError, StoreUnavailableError
-from scheduler.runtime.output import LogChunk, LogEnd, LogGap, LogWanted
+from scheduler.logs.output import LogChunk, LogEnd, LogGap, LogWanted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from scheduler.clock import Clock
     from scheduler.control.leases import LiveLease
     from scheduler.domain.rows import AttemptRow, JobRow
-    from scheduler.runtime.clock import Clock
-    from scheduler.runtime.logbook import LogBook, LogFile
+    from scheduler.logs.logbook import LogBook, LogFile
     from scheduler.store.protocol import Store
 
 #: Between two looks at a log that is followed.

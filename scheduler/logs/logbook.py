@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
-from scheduler.runtime.output import STREAMS, LogChunk
+from scheduler.logs.output import STREAMS, LogChunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

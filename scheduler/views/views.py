@@ -15,12 +15,12 @@ from scheduler.control.node_health import doubt_in_words
 from scheduler.control.progress import shown_steps
 from scheduler.control.requests import NodeAction, ProjectLimits
 from scheduler.engine.state.preemption_protection import WORTH_TELLING
-from scheduler.runtime.dues import dues_of_projects, fairness_of, received_shares, shares_of
-from scheduler.runtime.explaining import reason_of
-from scheduler.runtime.gpu_figures import GpuFigures
-from scheduler.runtime.planned import round_at
-from scheduler.runtime.shares import budgets_of, fair_shares
-from scheduler.runtime.shown import (
+from scheduler.views.dues import dues_of_projects, fairness_of, received_shares, shares_of
+from scheduler.views.explain import reason_of
+from scheduler.views.gpu_figures import GpuFigures
+from scheduler.views.next_round import round_at
+from scheduler.views.shares import budgets_of, fair_shares
+from scheduler.views.types import (
     AllocationView,
     ClusterView,
     LeaseView,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from scheduler.control.view import View
     from scheduler.domain.arrays import FloatArray
     from scheduler.engine.rounds.certificate import Certificate
-    from scheduler.runtime.explaining import Glance
-    from scheduler.runtime.metrics import Metrics
+    from scheduler.views.explain import Glance
+    from scheduler.views.metrics import Metrics
 
 
 def live_jobs(

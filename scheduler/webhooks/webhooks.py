@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler.domain.rows import SettingRow
 from scheduler.errors import InputError, ParameterError
-from scheduler.runtime.webhook_messages import Template
+from scheduler.webhooks.messages import Template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

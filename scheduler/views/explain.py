@@ -23,19 +23,19 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.rounds.candidates import NEGLIGIBLE
 from scheduler.engine.tables.jobs import HELD, NONE
-from scheduler.runtime.dues import Fairness, fairness_of
-from scheduler.runtime.explaining_kept import (
+from scheduler.views.dues import Fairness, fairness_of
+from scheduler.views.explain_protection import (
     goes_on,
     kept_by_others,
     launch_words,
     lost_work,
     starts_within_share,
 )
-from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
-from scheduler.runtime.gpu_figures import use_in_words
-from scheduler.runtime.queueing import describe_ahead, order_waiting_jobs
-from scheduler.runtime.shares import budget_words, fair_shares
-from scheduler.runtime.shown import Explanation
+from scheduler.views.explain_quota import QuotaGlance, quota_words, quotas_in_the_way
+from scheduler.views.gpu_figures import use_in_words
+from scheduler.views.queue_order import describe_ahead, order_waiting_jobs
+from scheduler.views.shares import budget_words, fair_shares
+from scheduler.views.types import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,21 +19,23 @@ from scheduler.control.facts import (
 )
 from scheduler.control.operator_orders import node_of
 from scheduler.errors import ConflictError
-from scheduler.runtime import views
-from scheduler.runtime.planned import plan_of
 from scheduler.runtime.spending import use_of_month
+from scheduler.views import views
+from scheduler.views.next_round import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from scheduler.clock import Clock
     from scheduler.control.facts import Fact
     from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
     from scheduler.control.view import View
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughput import SharingCost
-    from scheduler.runtime.clock import Clock
-    from scheduler.runtime.explaining import Glance
-    from scheduler.runtime.shown import (
+    from scheduler.runtime.solver import Solver
+    from scheduler.store.protocol import Store
+    from scheduler.views.explain import Glance
+    from scheduler.views.types import (
         AllocationView,
         ClusterView,
         LeaseView,
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
         ReservedView,
         ThroughputView,
     )
-    from scheduler.runtime.solver import Solver
-    from scheduler.store.protocol import Store
 
 
 class ClusterDesk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.runtime.shown import PlannedLeaseView, PlanView
+from scheduler.views.types import PlannedLeaseView, PlanView
 
 if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease

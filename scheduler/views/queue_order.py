@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.engine.tables.jobs import WAITING
-from scheduler.runtime.shown import JobAhead
+from scheduler.views.types import JobAhead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

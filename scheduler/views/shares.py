@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.control.budgets import spending
 from scheduler.domain.fair_share import factors
 from scheduler.engine.tables.jobs import HELD
-from scheduler.runtime.shown import BudgetView
+from scheduler.views.types import BudgetView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,14 +11,14 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.troubles import REMEDIES, Trouble
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.runtime.explaining import SOMEBODY
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
+from scheduler.views.explain import SOMEBODY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.runtime.shown import Explanation
     from scheduler.store.protocol import Store
+    from scheduler.views.types import Explanation
 
 #: Ends of an attempt that were not its own doing: a job that saves nothing has lost its work.
 _CUT_SHORT = frozenset({LeaseEnd.RELEASED, LeaseEnd.LOST, LeaseEnd.CANCELLED})

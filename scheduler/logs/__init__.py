@@ -1,0 +1,1 @@
+"""Logs: the output of jobs, kept by the scheduler and followed by readers."""

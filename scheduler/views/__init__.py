@@ -1,0 +1,1 @@
+"""Views: what people are shown of jobs, nodes, leases and shares, and why."""

@@ -1,0 +1,1 @@
+"""Webhooks: addresses that receive lines of history, and the delivery to them."""
