@@ -43,7 +43,7 @@ from forecast import Drawn, cluster_of, measure_by_scale, overheads_of, simulate
 from watching import LiveRun
 from workload import GANG, SINGLE, Work, draw_work
 
-from simulator.overheads import Overhead, Overheads, read_overheads
+from simulator.world.overheads import Overhead, Overheads, read_overheads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,9 +24,9 @@ from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.state import preemption_protection
-from simulator.failures import FailureModel
-from simulator.overheads import Overhead, Overheads
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overhead, Overheads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

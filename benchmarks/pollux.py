@@ -40,12 +40,12 @@ from scheduler.domain.configuration import ConfigurationTable, Profile
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
-from simulator.failures import FailureModel
-from simulator.overheads import Overhead, Overheads
-from simulator.policy_items import parse_policies
+from simulator.many.policy_items import parse_policies
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overhead, Overheads
 from traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from policies.registry import make_policy
 from scheduler.control.requests import PolicyChoice
 from scheduler.control.settings import ControlSettings
 from scheduler.engine.settings import EngineSettings
-from simulator.failures import FailureModel
-from simulator.forecast import ForecastInput, forecast_packed
-from simulator.overheads import Overhead, Overheads
+from simulator.forecast.forecast import ForecastInput, forecast_packed
 from simulator.replay import Replay
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
 from traces.generate import generate
 from traces.throughputs import read_throughputs

@@ -25,21 +25,21 @@ from policies.base import Policy
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError, LeaseholdError, ParameterError
-from simulator.parallel import (
+from simulator.many.parallel import (
     RunOutcome,
     check_policies,
     first_bad_input,
     process_count,
     run_all,
 )
-from simulator.plots import Plot
-from simulator.policy_items import parse_policies
+from simulator.many.policy_items import parse_policies
+from simulator.many.run_progress import Silent, show_progress
+from simulator.report.plots import Plot
 from simulator.request import Service, SimulationRequest
 from simulator.result import Summary
 from simulator.results import Comparison, Result
 from simulator.run import simulate as _run
-from simulator.run_progress import Silent, show_progress
-from simulator.tables import Table
+from simulator.tables.tables import Table
 from traces.bundle import resolve
 from traces.cluster import read_cluster
 from traces.generate import generate as generate_trace
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from simulator.parallel import Listener
+    from simulator.many.parallel import Listener
 
 __all__ = [
     "Cluster",

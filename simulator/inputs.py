@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.job import Job
     from scheduler.domain.throughput import ThroughputTable
-    from simulator.learning import LearningType
     from simulator.request import SimulationRequest
+    from simulator.world.learning import LearningType
     from traces.trace import Trace
 
 

@@ -39,14 +39,14 @@ from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.domain.ways import CatalogueKey, mixed_rate
 from scheduler.errors import InputError, LeaseholdError, SolveError
 from scheduler.protocol.desired import MARGIN_S
-from simulator.agenda import Agenda
-from simulator.failures import FailureProcess
-from simulator.ledger import Ledger
-from simulator.nodes import SimulatedNode, SimulatedWorld
-from simulator.overheads import OverheadRows
 from simulator.progress import Progress
 from simulator.remarks import Remarks
 from simulator.shell import Shell
+from simulator.tables.ledger import Ledger
+from simulator.world.agenda import Agenda
+from simulator.world.failures import FailureProcess
+from simulator.world.nodes import SimulatedNode, SimulatedWorld
+from simulator.world.overheads import OverheadRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import JobRow
     from scheduler.domain.sources import ConfigurationSource
     from scheduler.domain.throughput import ThroughputTable
-    from simulator.failures import FailureModel
-    from simulator.overheads import Overhead, Overheads
     from simulator.result import SimulationResult
+    from simulator.world.failures import FailureModel
+    from simulator.world.overheads import Overhead, Overheads
     from traces.trace import Trace
 
 #: Who submits the jobs of a trace, and sets what a file says.

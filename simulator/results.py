@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler.errors import ParameterError
-from simulator import tables
-from simulator.output import write_result
-from simulator.plots import plot
+from simulator.report.files import write_result
 from simulator.report.page import write_report
-from simulator.summaries import print_summaries, summaries_html
+from simulator.report.plots import plot
+from simulator.tables import tables
+from simulator.tables.summaries import print_summaries, summaries_html
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from simulator.plots import Plot
+    from simulator.report.plots import Plot
     from simulator.result import SimulationResult, Summary
-    from simulator.tables import Table
+    from simulator.tables.tables import Table
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

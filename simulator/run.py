@@ -13,7 +13,7 @@ from planner.tables import TableBuilder
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
-from simulator.failures import read_failures
+from simulator.forecast.intervals import run_with_forecasts
 from simulator.inputs import (
     check_jobs,
     name_of,
@@ -21,12 +21,12 @@ from simulator.inputs import (
     read_inputs,
     remark_on_inputs,
 )
-from simulator.intervals import run_with_forecasts
-from simulator.learning import LearningSource, SimulatedLearning, names_of, read_learning
-from simulator.orders import read_orders
-from simulator.overheads import read_overheads
 from simulator.replay import Replay
 from simulator.simulation import Simulation
+from simulator.world.failures import read_failures
+from simulator.world.learning import LearningSource, SimulatedLearning, names_of, read_learning
+from simulator.world.orders import read_orders
+from simulator.world.overheads import read_overheads
 from traces.scaling import with_counts
 from traces.throughputs import read_throughputs
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughput import ThroughputTable
-    from simulator.learning import LearningType
     from simulator.progress import Progress
     from simulator.request import Service, SimulationRequest
     from simulator.result import SimulationResult
+    from simulator.world.learning import LearningType
     from traces.trace import Trace
 
 

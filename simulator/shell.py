@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scheduler.control.control import Control, Decision
     from scheduler.control.facts import AllocationAnswered, Fact
     from scheduler.domain.commands import ComputeAllocation
-    from simulator.nodes import SimulatedNode
+    from simulator.world.nodes import SimulatedNode
 
 
 class Shell:

@@ -17,13 +17,13 @@ from scheduler.domain.lease import EndReason, Leases, RevokeReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.state.state import PLAN
 from scheduler.errors import LeaseholdError, SolveError
-from simulator.failures import FailureProcess
 from simulator.inputs import check_jobs
-from simulator.ledger import Ledger
-from simulator.overheads import OverheadRows
 from simulator.progress import Progress
 from simulator.remarks import Remarks
-from simulator.workers import SimulatedWorkers
+from simulator.tables.ledger import Ledger
+from simulator.world.failures import FailureProcess
+from simulator.world.overheads import OverheadRows
+from simulator.world.workers import SimulatedWorkers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.problem import Problem
     from scheduler.engine.settings import EngineSettings
-    from simulator.beginning import Beginning
-    from simulator.failures import FailureModel
-    from simulator.overheads import Overhead, Overheads
     from simulator.result import SimulationResult
-    from simulator.workers import LearningJobs
+    from simulator.world.beginning import Beginning
+    from simulator.world.failures import FailureModel
+    from simulator.world.overheads import Overhead, Overheads
+    from simulator.world.workers import LearningJobs
 
 _REPORT_EVERY = 256  # steps of the loop between two reports of progress
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from watching import Event, Lived
     from workload import Work
 
-    from simulator.overheads import Overhead
     from simulator.result import SimulationResult
+    from simulator.world.overheads import Overhead
 
 NODES = {"ada": "v100:2", "bert": "p100:2", "carl": "k80:2"}
 POLICY = "max_min_fairness"

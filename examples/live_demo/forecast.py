@@ -16,9 +16,9 @@ from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
-from simulator.failures import FailureModel
-from simulator.overheads import Overhead, Overheads, columns
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overhead, Overheads, columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

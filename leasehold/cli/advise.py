@@ -16,7 +16,7 @@ from leasehold.cli.options import parse_params
 from leasehold.cli.service.output import print_shown, table
 from leasehold.cli.service.times import parse_span
 from scheduler.errors import InputError, ParameterError
-from simulator.parallel import process_count
+from simulator.many.parallel import process_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughput import ThroughputTable
-    from simulator.cluster_search import ClusterSpace, Counts, Goal, ReplayedCluster
+    from simulator.many.cluster_search import ClusterSpace, Counts, Goal, ReplayedCluster
     from simulator.request import SimulationRequest
 
 
@@ -74,7 +74,7 @@ def advise(
     json_output: options.Json = False,
 ) -> None:
     """Replay a load on clusters around the present one, and compare cost and JCT."""
-    from simulator.cluster_search import search_clusters  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.cluster_search import search_clusters  # noqa: PLC0415 - keeps the start quick
     from simulator.report.advice_page import render_advice_page  # noqa: PLC0415 - keeps the start quick
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import check_replaceable, staged_directory  # noqa: PLC0415 - keeps the start quick
@@ -153,7 +153,7 @@ def _collect(
 
 
 def _goal(metric: str, budget: float | None, target: str | None) -> Goal:
-    from simulator.cluster_search import METRICS, Goal  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.cluster_search import METRICS, Goal  # noqa: PLC0415 - keeps the start quick
 
     if metric not in METRICS:
         raise ParameterError(f"--metric is '{metric}'; give {' or '.join(METRICS)}")
@@ -169,7 +169,7 @@ def _goal(metric: str, budget: float | None, target: str | None) -> Goal:
 
 def _space(present: Cluster, known: ThroughputTable, types: str | None) -> ClusterSpace:
     """Return the clusters to search: the present worker types, and those of ``--types``."""
-    from simulator.cluster_search import ClusterSpace  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.cluster_search import ClusterSpace  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_prices  # noqa: PLC0415 - keeps the start quick
 
     prices = read_prices() | {k.name: k.cost_usd_per_hour for k in present.worker_types}
@@ -209,7 +209,7 @@ class _Replay:
 
     def __call__(self, clusters: Sequence[Counts]) -> list[ReplayedCluster]:
         """Return the figures of each cluster."""
-        from simulator.cluster_search import summarise_replay  # noqa: PLC0415 - keeps the start quick
+        from simulator.many.cluster_search import summarise_replay  # noqa: PLC0415 - keeps the start quick
 
         specs = [self._space.spec(counts) for counts in clusters]
         outcomes = run_requests(
@@ -277,7 +277,7 @@ def _to_json(
     report: Path,
 ) -> dict[str, Any]:
     """Return the result as an object for JSON."""
-    from simulator.cluster_search import (  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.cluster_search import (  # noqa: PLC0415 - keeps the start quick
         find_changes,
         find_frontier,
     )

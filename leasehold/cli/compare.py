@@ -17,13 +17,13 @@ from leasehold.cli import (
     options,
 )
 from scheduler.errors import InputError
-from simulator.parallel import check_policies, process_count
-from simulator.policy_items import parse_policies
+from simulator.many.parallel import check_policies, process_count
+from simulator.many.policy_items import parse_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from simulator.parallel import RunOutcome
+    from simulator.many.parallel import RunOutcome
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
 
@@ -116,8 +116,8 @@ def run_requests(
     Raises:
         InputError: all of them failed because of the same input.
     """
-    from simulator.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
-    from simulator.run_progress import show_progress  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.run_progress import show_progress  # noqa: PLC0415 - keeps the start quick
 
     with show_progress(labels or [request.label for request in requests]) as listener:
         outcomes = run_all(requests, processes=processes, listener=listener)
@@ -128,8 +128,8 @@ def run_requests(
 
 
 def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool) -> None:
-    from simulator.output import write_files  # noqa: PLC0415 - keeps the start quick
     from simulator.report.chrome_trace import write_chrome_trace  # noqa: PLC0415 - keeps the start quick
+    from simulator.report.files import write_files  # noqa: PLC0415 - keeps the start quick
     from simulator.report.page import write_report  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import staged_directory  # noqa: PLC0415 - keeps the start quick
 
@@ -178,7 +178,7 @@ def _print(
         typer.echo(json.dumps(shown, indent=2))
         return
     if results:
-        from simulator.summaries import print_summaries  # noqa: PLC0415 - keeps the start quick
+        from simulator.tables.summaries import print_summaries  # noqa: PLC0415 - keeps the start quick
 
         print_summaries([result.summary for result in results])
     for label, error in failed.items():

@@ -13,17 +13,17 @@ from leasehold.cli import exit_codes, multi_options, options
 from leasehold.cli.compare import print_warnings, run_requests
 from leasehold.cli.service.output import print_shown, table
 from scheduler.errors import ParameterError
-from simulator.parallel import check_policies, process_count
-from simulator.policy_items import parse_policies
+from simulator.many.parallel import check_policies, process_count
+from simulator.many.policy_items import parse_policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughput import ThroughputTable
-    from simulator.parallel import RunOutcome
+    from simulator.many.parallel import RunOutcome
+    from simulator.many.savings import PolicyFigures
     from simulator.request import SimulationRequest
-    from simulator.savings import PolicyFigures
     from traces.trace import Trace
 
 _QUEUE = "plain queue"
@@ -62,7 +62,7 @@ def savings(
     json_output: options.Json = False,
 ) -> None:
     """Replay a trace in a plain queue and under policies, and compare what they use."""
-    from simulator.savings import check_same_jobs  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.savings import check_same_jobs  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import check_replaceable  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_cluster  # noqa: PLC0415 - keeps the start quick
     from traces.reader import read_trace  # noqa: PLC0415 - keeps the start quick
@@ -134,8 +134,8 @@ def _make_requests(
     draws: Sequence[Trace], policies: Sequence[str], *, strict_order: bool, **options: Any
 ) -> dict[str, list[SimulationRequest]]:
     """Return the requests of the queue and of each policy, one for each trace, by label."""
+    from simulator.many.savings import make_queue_trace  # noqa: PLC0415 - keeps the start quick
     from simulator.request import SimulationRequest  # noqa: PLC0415 - keeps the start quick
-    from simulator.savings import make_queue_trace  # noqa: PLC0415 - keeps the start quick
 
     of_policies = [
         [
@@ -193,7 +193,7 @@ def _compare(
     seed: int,
 ) -> list[PolicyFigures]:
     """Return the figures of the queue and of each policy without a failed run."""
-    from simulator.savings import compare_with_queue, sum_use_by_job  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.savings import compare_with_queue, sum_use_by_job  # noqa: PLC0415 - keeps the start quick
 
     prices = {kind.name: kind.cost_usd_per_hour for kind in cluster.worker_types}
     uses = {}

@@ -135,7 +135,7 @@ def simulate(
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:
-        from simulator.output import write_result  # noqa: PLC0415 - keeps the start quick
+        from simulator.report.files import write_result  # noqa: PLC0415 - keeps the start quick
 
         write_result(result, out, report=True, chrome_trace=chrome_trace)
     for warning in result.warnings:

@@ -17,16 +17,16 @@ from leasehold.cli import (
     options,
 )
 from scheduler.errors import InputError, ParameterError
-from simulator.parallel import check_policies, process_count
-from simulator.policy_items import parse_policies
+from simulator.many.parallel import check_policies, process_count
+from simulator.many.policy_items import parse_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from scheduler.domain.throughput import ThroughputTable
-    from simulator.parallel import RunOutcome
+    from simulator.many.parallel import RunOutcome
+    from simulator.many.sweep import Cell, CellResult, CellStore, Point
     from simulator.progress import Progress
-    from simulator.sweep import Cell, CellResult, CellStore, Point
 
 
 def sweep(
@@ -61,9 +61,9 @@ def sweep(
     json_output: options.Json = False,
 ) -> None:
     """Run every arrival rate under every policy with every seed; a stopped sweep resumes."""
+    from simulator.many.sweep import Cell, CellStore  # noqa: PLC0415 - keeps the start quick
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415  --help is quick
     from simulator.staging import claim_directory  # noqa: PLC0415 - keeps the start quick
-    from simulator.sweep import Cell, CellStore  # noqa: PLC0415 - keeps the start quick
     from traces.bundle import resolve  # noqa: PLC0415 - keeps the start quick
     from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
@@ -196,7 +196,7 @@ class _Storing:
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
         """Store the cell and say how it went."""
-        from simulator.run_progress import end_note  # noqa: PLC0415 - keeps the start quick
+        from simulator.many.run_progress import end_note  # noqa: PLC0415 - keeps the start quick
 
         self._ended += 1
         if outcome.result is not None:
@@ -209,7 +209,7 @@ def _run(
     cells: Sequence[Cell], store: CellStore, processes: int | None
 ) -> tuple[list[CellResult], dict[str, str]]:
     """Run what is missing; return the finished cells in order, and why others failed."""
-    from simulator.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
 
     missing = [cell for cell in cells if store.find(cell) is None]
     kept = len(cells) - len(missing)
@@ -270,7 +270,7 @@ def _print_table(results: Iterable[CellResult]) -> None:
     from rich.table import Table  # noqa: PLC0415 - keeps the start quick
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
-    from simulator.sweep import curves  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.sweep import curves  # noqa: PLC0415 - keeps the start quick
 
     by_policy = curves(results, "average_jct_s")
     rates = sorted({point.rate_per_hour for points in by_policy.values() for point in points})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from leasehold.config.decisions import control_settings
 from leasehold.config.load import load_config
-from simulator.projects import read_projects
 from simulator.request import Service
+from simulator.world.projects import read_projects
 
 if TYPE_CHECKING:
     import os

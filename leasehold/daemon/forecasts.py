@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.control.submitting import names_of
 from scheduler.errors import LeaseholdError
-from simulator.forecast import Forecast, ForecastInput, JobTimes, forecast_packed
+from simulator.forecast.forecast import Forecast, ForecastInput, JobTimes, forecast_packed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -6,16 +6,16 @@ import html
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.cluster_search import find_changes, find_frontier
-from simulator.columns import format_amount, format_hours
+from simulator.many.cluster_search import find_changes, find_frontier
 from simulator.report.charts import policy_line
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.report.page import fill_page
+from simulator.tables.columns import format_amount, format_hours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulator.cluster_search import ClusterSpace, Goal, ReplayedCluster
+    from simulator.many.cluster_search import ClusterSpace, Goal, ReplayedCluster
 
 #: Heading of a column -> its meaning, in the order of ``format_cluster``.
 COLUMNS: Final = {

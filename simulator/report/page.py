@@ -12,11 +12,11 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.columns import COLUMNS
 from simulator.report import charts
 from simulator.report.gantt import gantt
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.staging import staged_file
+from simulator.tables.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

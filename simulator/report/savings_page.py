@@ -5,15 +5,15 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.columns import format_amount, format_hours
 from simulator.report.charts import policy_line
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.report.page import fill_page
+from simulator.tables.columns import format_amount, format_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from simulator.savings import PolicyFigures, SavedAmount
+    from simulator.many.savings import PolicyFigures, SavedAmount
 
 #: Heading of a column -> its meaning, in the order of ``format_figures``.
 COLUMNS: Final = {

@@ -5,17 +5,17 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
+from simulator.many.sweep import curves
 from simulator.report.charts import policy_line
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.report.page import fill_page
 from simulator.staging import staged_file
-from simulator.sweep import curves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from simulator.sweep import CellResult, Point
+    from simulator.many.sweep import CellResult, Point
 
 #: (figure of the page, key of the summary, axis title, factor)
 _FIGURES: Final = (

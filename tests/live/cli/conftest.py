@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from leasehold.cli.main import main
-from simulator import parallel
+from simulator.many import parallel
 
 FRAGILE = """\
 from dataclasses import dataclass

@@ -13,11 +13,11 @@ import pytest
 
 from leasehold.cli.sweep import parse_rates, parse_seeds
 from scheduler.errors import InputError, ParameterError
+from simulator.many.sweep import Cell, CellResult, CellStore, curves
 from simulator.report.sweep_page import _figure, write_sweep_report
 from simulator.request import SimulationRequest
 from simulator.result import Summary
 from simulator.staging import claim_directory
-from simulator.sweep import Cell, CellResult, CellStore, curves
 
 THROUGHPUTS = """\
 job_type,scale_factor,worker_type,steps_per_s

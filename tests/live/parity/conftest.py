@@ -15,9 +15,9 @@ from scheduler.domain.codec import encode
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
-from simulator.failures import FailureModel
-from simulator.overheads import Overheads
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overheads
 from traces.reader import read_trace
 from traces.throughputs import read_throughputs
 

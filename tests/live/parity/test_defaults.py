@@ -29,11 +29,11 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reservation import Reservation
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
-from simulator.agenda import Agenda
-from simulator.failures import FailureModel, Outage
-from simulator.nodes import Mishap, SimulatedWorld
-from simulator.overheads import Overhead, Overheads
 from simulator.replay import Replay
+from simulator.world.agenda import Agenda
+from simulator.world.failures import FailureModel, Outage
+from simulator.world.nodes import Mishap, SimulatedWorld
+from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
 from traces.reader import read_trace
 from traces.throughputs import read_throughputs

@@ -17,7 +17,7 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
 from scheduler.views.explain import explain_ended
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

@@ -14,8 +14,8 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.views.explain import Glance, explain
-from simulator.forecast import ForecastInput, Outlook, forecast
-from simulator.nodes import Mishap
+from simulator.forecast.forecast import ForecastInput, Outlook, forecast
+from simulator.world.nodes import Mishap
 
 
 @pytest.fixture

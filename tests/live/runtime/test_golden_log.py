@@ -18,7 +18,7 @@ from scheduler.control.requests import (
 from scheduler.engine.version import DECIDER
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import JobQuery
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 AS_SHIPPED = {"behind_rounds": 4.0, "ahead_rounds": 1.0}
 GOLDEN = Path(__file__).parent / "golden" / "service.txt"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from scheduler.control.requests import PolicyChoice
-from simulator.overheads import Overhead
+from simulator.world.overheads import Overhead
 
 NODES = {"n0": ("v100",), "n1": ("v100",)}
 FAIR = {"policy": PolicyChoice(name="max_min_fairness")}

@@ -9,7 +9,7 @@ from scheduler.control.reports import OTHER_AGENT_S
 from scheduler.control.requests import JobAction
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 GANG = {"n0": ("v100",), "n1": ("v100",)}
 

@@ -8,7 +8,7 @@ from scheduler.control.requests import JobAction
 from scheduler.errors import NotLeadingError
 from scheduler.logs import following
 from scheduler.logs.output import LogEnd, LogGap, LogWanted
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from scheduler.control.requests import JobAction
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.reports import LeaseEnd
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

@@ -37,7 +37,7 @@ from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 from scheduler.views import views
 from scheduler.views.explain import Glance, count_reasons, explain, reason_of
-from simulator.nodes import Mishap, SimulatedWorld
+from simulator.world.nodes import Mishap, SimulatedWorld
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(

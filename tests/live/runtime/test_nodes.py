@@ -11,7 +11,7 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.reports import LEAVING, LeaseEnd
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 CORDON, DRAIN, UNCORDON = NodeAction
 
@@ -219,7 +219,7 @@ def test_an_agent_that_is_stopped_with_its_jobs_is_no_fault_of_the_node(live, no
 def test_a_job_that_fails_because_its_worker_broke_has_not_failed(live):
     async def story(stage):
         from scheduler.protocol.reports import LeaseEnd
-        from simulator.nodes import Mishap
+        from simulator.world.nodes import Mishap
 
         await stage.job(total_steps=30.0, max_failures=0)
         stage.world.mishaps["job"] = [Mishap(steps=3.0, end=LeaseEnd.FAILED)]

@@ -14,7 +14,7 @@ from scheduler.control.requests import (
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
-from simulator.nodes import Mishap, SimulatedWorld
+from simulator.world.nodes import Mishap, SimulatedWorld
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(round_length_s=60.0, plan_lead_s=5.0, refuse_what_cannot_fit=False),

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.control.requests import JobAction, PolicyChoice
 from scheduler.protocol.reports import LeaseEnd
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 
 def estimate(stage, worker_type, job_type="default/job"):

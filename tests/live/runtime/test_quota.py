@@ -5,7 +5,7 @@ import pytest
 from scheduler.control.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.quota import IdleQuota
 from scheduler.domain.reasons import WaitReason
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 CRASHING = [Mishap(steps=0.5) for _ in range(9)]
 TWO = {"n0": ("v100", "v100")}

@@ -32,7 +32,7 @@ from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.sql import SqlStore
 from scheduler.views.metrics import Metrics
-from simulator.nodes import SimulatedNode, SimulatedWorld
+from simulator.world.nodes import SimulatedNode, SimulatedWorld
 
 
 def make(store, folder):

@@ -37,7 +37,7 @@ from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.snapshots import recover
 from scheduler.store.protocol import Snapshot
 from scheduler.views.metrics import Metrics
-from simulator.nodes import SimulatedNode, SimulatedWorld
+from simulator.world.nodes import SimulatedNode, SimulatedWorld
 
 PORTS = {"knowledge": LearnedKnowledge, "time_dependent": lambda _: False}
 SETTINGS = RuntimeSettings(tick_s=0.02)

@@ -8,7 +8,7 @@ from scheduler.engine import version
 from scheduler.engine.engine import Engine
 from scheduler.errors import StoreFullError
 from scheduler.protocol.reports import LeaseEnd
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

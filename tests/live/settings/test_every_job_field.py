@@ -28,7 +28,7 @@ from scheduler.control.requests import ProjectLimits
 from scheduler.domain.spec import JOB_FIELDS
 from scheduler.protocol.desired import Desired
 from scheduler.protocol.reports import LeaseEnd, LeaseState
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 TWO_WORKERS = {"n0": ("v100", "v100")}
 TWO_TYPES = {"n0": ("v100",), "n1": ("k80",)}

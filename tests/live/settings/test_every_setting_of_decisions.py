@@ -11,7 +11,7 @@ from leasehold_testing.played import configured, held_back, outcome, reported
 from scheduler.control.requests import ProjectLimits
 from scheduler.protocol.gpu_use import GpuUse
 from scheduler.protocol.reports import LeaseEnd, LeaseState
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 
 TWO_WORKERS = {"n0": ("v100", "v100")}
 TWO_NODES = {"n0": ("v100",), "n1": ("v100",)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from simulator.parallel import RunOutcome, first_bad_input, run_all
+from simulator.many.parallel import RunOutcome, first_bad_input, run_all
 from simulator.request import SimulationRequest
 
 if TYPE_CHECKING:

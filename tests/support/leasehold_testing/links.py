@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.contract import Agents
-    from simulator.nodes import SimulatedNode
+    from simulator.world.nodes import SimulatedNode
 
 
 class ServiceLink:

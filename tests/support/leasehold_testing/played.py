@@ -23,7 +23,7 @@ from scheduler.control.requests import JobAction
 from scheduler.errors import AdmissionError
 from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.store.queries import HistoryQuery
-from simulator.nodes import SimulatedWorld
+from simulator.world.nodes import SimulatedWorld
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -29,7 +29,7 @@ from scheduler.errors import InvariantError, NotLeadingError
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import recover
 from scheduler.views.metrics import Metrics
-from simulator.nodes import SimulatedNode, SimulatedWorld
+from simulator.world.nodes import SimulatedNode, SimulatedWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -16,9 +16,9 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
-from simulator.failures import FailureModel, FailureProcess
-from simulator.overheads import Overhead, Overheads
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel, FailureProcess
+from simulator.world.overheads import Overhead, Overheads
 
 #: Whose turn it is follows from X alone, so that turns can be told by hand.
 BY_HAND = {"round_length_s": 100.0, "keep_bonus": 0.0, "behind_rounds": 1.0, "ahead_rounds": 0.0}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from simulator.overheads import Overhead
+from simulator.world.overheads import Overhead
 
 LOST, BACK = True, False
 

@@ -13,10 +13,10 @@ from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
-from simulator.failures import FailureModel, Outage
-from simulator.nodes import Mishap
-from simulator.overheads import Overheads
 from simulator.replay import Replay
+from simulator.world.failures import FailureModel, Outage
+from simulator.world.nodes import Mishap
+from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.trace import Conditions, Trace
 

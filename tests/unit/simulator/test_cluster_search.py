@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
-from simulator.cluster_search import (
+from simulator.many.cluster_search import (
     ClusterSpace,
     Goal,
     ReplayedCluster,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scheduler.errors import InputError
-from simulator.failures import FailureModel, FailureProcess, read_failures
-from simulator.overheads import Overhead, read_overheads
+from simulator.world.failures import FailureModel, FailureProcess, read_failures
+from simulator.world.overheads import Overhead, read_overheads
 
 
 @pytest.fixture

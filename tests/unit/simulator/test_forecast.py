@@ -15,11 +15,11 @@ from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
 from scheduler.protocol.reports import LeaseEnd
-from simulator.failures import FailureModel, Outage
-from simulator.forecast import ForecastInput, Outlook, forecast, forecast_packed
-from simulator.nodes import Mishap
-from simulator.overheads import Overheads
+from simulator.forecast.forecast import ForecastInput, Outlook, forecast, forecast_packed
 from simulator.replay import Replay
+from simulator.world.failures import FailureModel, Outage
+from simulator.world.nodes import Mishap
+from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.generate import generate
 from traces.throughputs import read_throughputs
@@ -434,7 +434,7 @@ def test_the_state_travels_to_another_process(tmp_path):
     question = at(service(*some_jobs(6), workers=2), 15.0)
     (tmp_path / "asked").write_bytes(question.pack())
     program = (
-        "import sys; from simulator.forecast import forecast_packed;"
+        "import sys; from simulator.forecast.forecast import forecast_packed;"
         "print(repr(forecast_packed(open(sys.argv[1], 'rb').read())))"
     )
     found = subprocess.run(
@@ -482,7 +482,7 @@ def test_a_policy_that_fails_leaves_the_jobs_unreached_and_is_named(monkeypatch)
     question = at(service(job("a", 100.0), job("b", 100.0, arrival_s=1.0)), 1.0)
     policy = type("Broken", (), {"name": "broken", "time_dependent": False})()
     policy.allocate = fails
-    monkeypatch.setattr("simulator.forecast.make_policy", lambda name, params: policy)
+    monkeypatch.setattr("simulator.forecast.forecast.make_policy", lambda name, params: policy)
     result = forecast(question)
     assert result.times["b"].start_s is None
     assert "policy 'broken' failed" in result.note

@@ -13,9 +13,9 @@ from planner.oracle import build_table
 from policies.registry import make_policy
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
-from simulator.failures import FailureModel
-from simulator.overheads import Overheads
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.reader import read_trace
 from traces.throughputs import read_throughputs

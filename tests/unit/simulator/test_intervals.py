@@ -14,9 +14,9 @@ from scheduler.control.settings import ControlSettings
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ParameterError
-from simulator.fluid import Arrivals, completion_s
+from simulator.forecast.fluid import Arrivals, completion_s
+from simulator.forecast.intervals import Calibration, Submissions, draw
 from simulator.forecast_score import ForecastScore, SubmissionForecast
-from simulator.intervals import Calibration, Submissions, draw
 from simulator.request import ForecastOptions, Service, SimulationRequest
 from simulator.run import simulate
 from traces.trace import Trace

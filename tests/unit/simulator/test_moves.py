@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from policies.registry import make_policy
-from simulator.overheads import Overhead
+from simulator.world.overheads import Overhead
 
 #: Rates of one job type on 1, 2, 3 and 6 worker types, and the cluster: six equally fast workers.
 SIX = [

@@ -15,10 +15,10 @@ from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
-from simulator.failures import FailureModel, read_failures
-from simulator.orders import read_orders
-from simulator.overheads import Overheads
 from simulator.replay import Replay
+from simulator.world.failures import FailureModel, read_failures
+from simulator.world.orders import read_orders
+from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.trace import Conditions, Trace
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.errors import ParameterError
-from simulator.policy_items import PolicyItem, parse_policies
+from simulator.many.policy_items import PolicyItem, parse_policies
 
 
 def test_names_are_parted_by_commas():

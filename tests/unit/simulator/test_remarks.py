@@ -13,12 +13,12 @@ from scheduler.domain.configuration import Configuration, ConfigurationTable, Pr
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
-from simulator.failures import FailureModel
-from simulator.overheads import Overheads
 from simulator.remarks import Remarks
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overheads
 
 
 @dataclass(frozen=True, kw_only=True)

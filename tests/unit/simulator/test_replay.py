@@ -18,11 +18,11 @@ from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError
-from simulator.failures import FailureModel
-from simulator.overheads import Overhead, Overheads
-from simulator.projects import read_projects
 from simulator.replay import Replay
 from simulator.simulation import Simulation
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overhead, Overheads
+from simulator.world.projects import read_projects
 from traces.cluster import read_cluster
 from traces.trace import Conditions, Trace
 

@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from simulator import run_progress
-from simulator.parallel import RunOutcome
+from simulator.many import run_progress
+from simulator.many.parallel import RunOutcome
 from simulator.progress import Progress
 from simulator.request import SimulationRequest
 

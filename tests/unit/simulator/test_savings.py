@@ -9,9 +9,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError
-from simulator.request import SimulationRequest
-from simulator.run import simulate
-from simulator.savings import (
+from simulator.many.savings import (
     UseByJob,
     _number_blocks,
     check_same_jobs,
@@ -19,6 +17,8 @@ from simulator.savings import (
     make_queue_trace,
     sum_use_by_job,
 )
+from simulator.request import SimulationRequest
+from simulator.run import simulate
 from traces.reader import read_trace
 from traces.throughputs import read_throughputs
 from traces.trace import Trace

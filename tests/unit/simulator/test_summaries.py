@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 
 from simulator.result import Summary
-from simulator.summaries import print_summaries
+from simulator.tables.summaries import print_summaries
 
 NUMBERS = {f.name: 2 for f in fields(Summary)}
 FIFO = Summary(**{**NUMBERS, "policy": "fifo", "cluster": "t4:1", "window": "all", "seed": 0})

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from simulator.plots import KINDS, KINDS_OF_ONE, plot
 from simulator.report.drawing import draw
+from simulator.report.plots import KINDS, KINDS_OF_ONE, plot
 
 NAMESPACE = {"s": "http://www.w3.org/2000/svg"}
 BLUE = {"color": "#0072B2", "width": 2, "dash": "solid"}

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from scheduler.errors import InputError
-from simulator.output import write_result
+from simulator.report.files import write_result
 from simulator.result import Summary
 from simulator.staging import MANIFEST, staged_directory, staged_file
 

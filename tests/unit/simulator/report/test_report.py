@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from simulator.cluster_search import ClusterSpace, Goal, ReplayedCluster
-from simulator.columns import COLUMNS
+from simulator.many.cluster_search import ClusterSpace, Goal, ReplayedCluster
+from simulator.many.savings import PolicyFigures, SavedAmount, Savings
 from simulator.report.advice_page import render_advice_page
 from simulator.report.page import render_report, write_report
 from simulator.report.savings_page import render_savings_page
-from simulator.savings import PolicyFigures, SavedAmount, Savings
+from simulator.tables.columns import COLUMNS
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 

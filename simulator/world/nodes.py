@@ -28,7 +28,7 @@ from agent.reconcile import (
 )
 from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
-from simulator.overheads import Overhead
+from simulator.world.overheads import Overhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd
-from simulator.nodes import Mishap
+from simulator.world.nodes import Mishap
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.errors import SolveError
-from simulator.fluid import Arrivals, completion_s
+from simulator.forecast.fluid import Arrivals, completion_s
 from simulator.forecast_score import SubmissionForecast
 from simulator.progress import Progress
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import html
 from typing import IO, TYPE_CHECKING
 
-from simulator.columns import COLUMNS, TIMING_COLUMNS
+from simulator.tables.columns import COLUMNS, TIMING_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from simulator.columns import Column
     from simulator.result import Summary
+    from simulator.tables.columns import Column
 
 #: The most telling first: a narrow terminal shows as many as fit, the report has them all.
 _KEYS = (

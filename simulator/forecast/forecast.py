@@ -31,11 +31,11 @@ from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.ways import Source
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
-from simulator.beginning import Beginning, Held
-from simulator.failures import FailureModel
-from simulator.overheads import Overheads
+from simulator.forecast.standstill import Standstill
 from simulator.simulation import Simulation
-from simulator.standstill import Standstill
+from simulator.world.beginning import Beginning, Held
+from simulator.world.failures import FailureModel
+from simulator.world.overheads import Overheads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from simulator.parallel import Listener, RunOutcome
+    from simulator.many.parallel import Listener, RunOutcome
     from simulator.progress import Progress
 
 

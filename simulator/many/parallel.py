@@ -46,7 +46,7 @@ import json, sys
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = json.loads(connection.recv_bytes())
-from simulator.parallel import run_one
+from simulator.many.parallel import run_one
 run_one(connection)
 """
 

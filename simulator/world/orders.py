@@ -22,7 +22,7 @@ from scheduler.control.facts import (
 from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import InputError, LeaseholdError
-from simulator.projects import LIMITS, limits_of
+from simulator.world.projects import LIMITS, limits_of
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Forecasts: when jobs complete, replayed from the present state, with intervals."""

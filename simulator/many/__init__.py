@@ -1,0 +1,1 @@
+"""Many runs: sweeps, several processes, and searches over clusters and policies."""

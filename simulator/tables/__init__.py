@@ -1,0 +1,1 @@
+"""Tables of a run: what it is measured by, summaries, and columns."""

@@ -1,0 +1,1 @@
+"""The simulated world: nodes, workers, failures, overheads, and orders by time."""
