@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from agent.endpoint import Endpoint
-    from agent.link import Link
+    from agent.endpoint.endpoint import Endpoint
+    from agent.link.link import Link
     from agent.reconcile import Action, Held
     from scheduler.protocol.desired import DesiredExec, DesiredImage
     from scheduler.protocol.reports import LeaseReport, LeaseState
@@ -57,7 +57,7 @@ class Backend(Protocol):
 
     @property
     def logs_dir(self) -> Path:
-        """A folder per lease with its output; see ``agent.log_files``."""
+        """A folder per lease with its output; see ``agent.logs.log_files``."""
         ...
 
     def bring_code(self, link: Link) -> bool:

@@ -13,7 +13,7 @@ from agent.reconcile import Refuse, Start
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from agent.link import Link
+    from agent.link.link import Link
     from agent.reconcile import Action, Wanted
 
 R = TypeVar("R", bound=LeaseRecord)

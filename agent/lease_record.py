@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.clock import lease_clock_s
-from agent.endpoint import Tenant
+from agent.endpoint.endpoint import Tenant
 from agent.reconcile import Held
 from scheduler.protocol import bounds
 from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseReport, LeaseState
 
 if TYPE_CHECKING:
-    from agent.matching import Watch
+    from agent.logs.matching import Watch
     from scheduler.protocol.desired import DesiredLease
     from scheduler.protocol.reports import LeaseEnd
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
 from agent.execs import Execs
 from agent.folders import private_folder
-from agent.gpu_use import GpuMeter
-from agent.inventory import Inventory
-from agent.log_upload import LogUploader, UploadSettings
+from agent.gpus.gpu_use import GpuMeter
+from agent.gpus.inventory import Inventory
+from agent.logs.log_upload import LogUploader, UploadSettings
 from agent.machine import Machine
 from agent.reconcile import (
     Notice,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.backend import MakeBackend, Workers
-    from agent.link import Link
+    from agent.link.link import Link
     from agent.reconcile import Action, Held
 
 #: Between two looks at a lease whose processes are being started.

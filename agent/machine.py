@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.clock import lease_clock_s
 from agent.disk import disk_problem
-from agent.endpoint import Endpoint
+from agent.endpoint.endpoint import Endpoint
 from agent.process.lease_files import LeaseFolder
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from scheduler.protocol.bounds import words
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from agent.link import Link
+    from agent.link.link import Link
     from scheduler.protocol.desired import DesiredLease
 
 _log = logging.getLogger("leasehold.agent")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.clock import lease_clock_s
-from agent.endpoint import Endpoint
+from agent.endpoint.endpoint import Endpoint
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient, connect
 from agent.kubernetes.node_workers import NodeInventory

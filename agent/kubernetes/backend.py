@@ -40,7 +40,7 @@ from agent.kubernetes.pod_steps import PodSteps
 from agent.kubernetes.pod_watch import PodWatch
 from agent.kubernetes.pods import PodPlace, build_pod
 from agent.lease_record import tenant_of
-from agent.log_files import SENT, make_log_folder
+from agent.logs.log_files import SENT, make_log_folder
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import words
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.backend import Command
-    from agent.endpoint import Endpoint
+    from agent.endpoint.endpoint import Endpoint
     from agent.kubernetes.client import KubernetesClient
     from agent.kubernetes.node_workers import NodeInventory
     from agent.kubernetes.pods import PodSettings
-    from agent.link import Link
+    from agent.link.link import Link
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport, LeaseState

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.backend import NodeBackend, NodeJobs
 from agent.client_settings import ClientSettings
-from agent.inventory import declared
+from agent.gpus.inventory import declared
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import connect
 from agent.kubernetes.node_workers import NodeInventory
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.backend import Backend, NodeSetup
-    from agent.endpoint import Endpoint
+    from agent.endpoint.endpoint import Endpoint
 
 
 @dataclass(frozen=True, kw_only=True)

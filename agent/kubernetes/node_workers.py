@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.inventory import type_name
+from agent.gpus.inventory import type_name
 from agent.kubernetes.pod_names import is_ours
 from agent.kubernetes.pods import HOSTNAME, PodWorker
 from scheduler.errors import ClusterError, InputError

@@ -8,9 +8,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from agent.job_output import RotatedLog, read_regular
 from agent.kubernetes.client import KubernetesError, MissingError
 from agent.kubernetes.pod_template import CONTAINER
+from agent.logs.job_output import RotatedLog, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

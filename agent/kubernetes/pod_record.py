@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.disk import is_full
-from agent.job_output import write_json
 from agent.kubernetes.pod_ends import Orders, PodLook, end_of, look_at, taken_away
 from agent.kubernetes.pod_names import LEASE_JSON, lease_annotations, pod_name
 from agent.kubernetes.pod_template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
-from agent.matching import found_before
+from agent.logs.job_output import write_json
+from agent.logs.matching import found_before
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
 from scheduler.protocol.desired import lease_from_dict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.kubernetes.pod_logs import output_file
-from agent.matching import Matching
+from agent.logs.matching import Matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable

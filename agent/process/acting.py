@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.job_output import read_regular
+from agent.logs.job_output import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

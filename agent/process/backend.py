@@ -28,18 +28,18 @@ from agent.disk import disk_problem, is_full
 from agent.folders import boot_id, place_of
 from agent.isolation import Isolated, steadily
 from agent.lease_record import tenant_of
-from agent.log_files import SENT, make_log_folder
-from agent.matching import Matching
+from agent.logs.log_files import SENT, make_log_folder
+from agent.logs.matching import Matching
 from agent.process.beside import LocalCommand
 from agent.process.clearing import Clearing
 from agent.process.confinement import DOOR, discard, reach
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
+from agent.process.environment import Places, process_environment
 from agent.process.lease_files import LeaseFolder
 from agent.process.record import Record
 from agent.process.remnants import become_reaper
 from agent.process.steps_file import StepsFile
 from agent.process.supervisor import start_ticks
-from agent.process.surroundings import Places, process_environment
 from agent.process.work_folders import WorkFolders
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from agent.backend import Command
-    from agent.endpoint import Endpoint
-    from agent.inventory import Inventory
+    from agent.endpoint.endpoint import Endpoint
+    from agent.gpus.inventory import Inventory
     from agent.process.confinement import Confinement
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from agent.process.acting import Reach
-from agent.process.surroundings import Places
+from agent.process.environment import Places
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

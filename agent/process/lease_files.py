@@ -7,7 +7,7 @@
 | ``control.json`` | agent | deadline and orders; renewed |
 | ``notice.json`` | agent | there while the job is told to leave |
 | ``running.json`` | supervisor | its pid, the process groups and when they started |
-| ``output.json`` | matcher | steps found in the output; see ``agent.matcher`` |
+| ``output.json`` | matcher | steps found in the output; see ``agent.logs.matcher`` |
 | ``progress.json`` | job (SDK) | steps, for the time without an agent |
 | ``exit.json`` | supervisor | how it ended |
 | ``lock`` | supervisor | locked while it lives |
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.disk import is_full
-from agent.job_output import read_regular, write_json
+from agent.logs.job_output import read_regular, write_json
 from agent.process.acting import Reach
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.backend import NodeBackend, NodeJobs
-from agent.inventory import declared, discover
+from agent.gpus.inventory import declared, discover
 from agent.process.backend import ProcessBackend
 from agent.process.confinement import OFF, find_confinement
 from agent.process.control_groups import find_groups
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from agent.backend import Backend, MakeBackend, NodeSetup
-    from agent.endpoint import Endpoint
-    from agent.inventory import Inventory
+    from agent.endpoint.endpoint import Endpoint
+    from agent.gpus.inventory import Inventory
     from agent.process.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from agent.job_output import NotRegularError
+from agent.logs.job_output import NotRegularError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 if __name__ == "__main__":  # run with -I -S, we know of no packages
     sys.path.append(str(Path(__file__).parents[2]))
 
-from agent.job_output import (
+from agent.logs.job_output import (
     ORDERS_BYTES,
     SPOILT,
     RotatedLog,

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from agent.backend import NodeSetup
 from agent.folders import private_folder
-from agent.http_link import HttpLink, LinkSettings, server_address
-from agent.log_upload import UploadSettings
+from agent.link.http_link import HttpLink, LinkSettings, server_address
+from agent.logs.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.process.node import ProcessJobs
 from leasehold import __version__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.http_link import LinkSettings
+from agent.link.http_link import LinkSettings
 from agent.loop import AgentSettings
 from leasehold.config.backends import make_backend
 from leasehold.daemon.agent import ENROLMENT_VARIABLE, TOKEN_VARIABLE, AgentOptions

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.http_link import HttpLink, RefusedError, enrol
+from agent.link.http_link import HttpLink, RefusedError, enrol
 from leasehold.config.secret_files import read_secret
 from scheduler.errors import InputError
 

@@ -8,7 +8,7 @@ import kubernetes_validate
 import yaml
 from chart_rendering import ROOT, render
 
-from agent.inventory import type_name
+from agent.gpus.inventory import type_name
 from api.schemas.jobs import JobIn
 
 PAGE = (ROOT / "docs" / "how-to" / "try-on-kind.md").read_text()

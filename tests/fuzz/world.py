@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from agent.http_link import HttpLink, LinkSettings
+from agent.link.http_link import HttpLink, LinkSettings
 from agent.loop import AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret

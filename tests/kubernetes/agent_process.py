@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 from agent.client_settings import ClientSettings
-from agent.http_link import LinkSettings
 from agent.kubernetes.node import PodJobs
 from agent.kubernetes.pod_ends import StartBounds
 from agent.kubernetes.pods import PodSettings
+from agent.link.http_link import LinkSettings
 from agent.loop import AgentSettings
 from leasehold.daemon.agent import AgentOptions, run_agent
 

@@ -13,9 +13,9 @@ import warnings
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.endpoint import LEASE_LINES, MOST_REFUSED, Endpoint, Tenant
+from agent.endpoint.endpoint import LEASE_LINES, MOST_REFUSED, Endpoint, Tenant
+from agent.endpoint.peers import MOST_STRANGERS, Peers, room_for_connections
 from agent.loop import _endure
-from agent.peers import MOST_STRANGERS, Peers, room_for_connections
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import LINE_BYTES
 

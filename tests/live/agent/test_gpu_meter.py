@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.gpu_use import LONGEST_S, GpuMeter
-from agent.inventory import Inventory, Worker
+from agent.gpus.gpu_use import LONGEST_S, GpuMeter
+from agent.gpus.inventory import Inventory, Worker
 from scheduler.protocol.gpu_use import GpuUse
 
 

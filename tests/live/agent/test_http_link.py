@@ -8,7 +8,14 @@ import time
 import httpx
 import pytest
 
-from agent.http_link import HttpLink, LinkSettings, RefusedError, enrol, server_address, tls_context
+from agent.link.http_link import (
+    HttpLink,
+    LinkSettings,
+    RefusedError,
+    enrol,
+    server_address,
+    tls_context,
+)
 from leasehold_testing.ports import free_ports
 from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.reports import NodeReport

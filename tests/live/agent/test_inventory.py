@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.inventory import declared, discover, type_name
+from agent.gpus.inventory import declared, discover, type_name
 from scheduler.errors import ClusterError, InputError
 
 
@@ -97,7 +97,7 @@ def test_whole_gpus_and_mig_instances_are_workers():
 
 
 def test_workers_are_reached_by_their_own_device_nodes(tmp_path, monkeypatch):
-    monkeypatch.setattr("agent.inventory.CAPABILITIES", tmp_path)
+    monkeypatch.setattr("agent.gpus.inventory.CAPABILITIES", tmp_path)
     for number, folder in enumerate(("gi7", "gi7/ci0", "gi9", "gi9/ci0")):
         path = tmp_path / "gpu2" / "mig" / folder
         path.mkdir(parents=True)

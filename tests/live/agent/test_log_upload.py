@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from agent.job_output import RotatedLog, Stream
-from agent.log_files import SENT, make_log_folder, read_piece, stream_file
-from agent.log_upload import LogUploader, UploadSettings
+from agent.logs.job_output import RotatedLog, Stream
+from agent.logs.log_files import SENT, make_log_folder, read_piece, stream_file
+from agent.logs.log_upload import LogUploader, UploadSettings
 from scheduler.errors import InputError
 
 QUICK = UploadSettings(every_s=0.01, piece_bytes=7, retry_least_s=0.01, retry_most_s=0.02)

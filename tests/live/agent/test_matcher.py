@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from agent.job_output import RotatedLog
-from agent.matcher import LAG_BYTES, LINE_BYTES, PIECE_BYTES, Search, Tail
-from agent.matching import MOST_DEATHS, Matching, found_before
+from agent.logs.job_output import RotatedLog
+from agent.logs.matcher import LAG_BYTES, LINE_BYTES, PIECE_BYTES, Search, Tail
+from agent.logs.matching import MOST_DEATHS, Matching, found_before
 
 
 def search(tmp_path, pattern, *texts):
@@ -227,7 +227,7 @@ def test_an_expression_that_takes_long_delays_nobody_elses(tmp_path):
 def test_a_process_that_never_works_turns_progress_off_with_a_reason(
     tmp_path, monkeypatch, program, words
 ):
-    monkeypatch.setattr("agent.matching.RESTART_MOST_S", 0.2)
+    monkeypatch.setattr("agent.logs.matching.RESTART_MOST_S", 0.2)
 
     async def scene(desk):
         watch = desk.watch(r"step (\d+)")
@@ -240,7 +240,7 @@ def test_a_process_that_never_works_turns_progress_off_with_a_reason(
 
 
 def test_a_program_that_is_not_there_turns_progress_off_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("agent.matching.RESTART_MOST_S", 0.2)
+    monkeypatch.setattr("agent.logs.matching.RESTART_MOST_S", 0.2)
 
     async def scene(desk):
         watch = desk.watch(r"step (\d+)")

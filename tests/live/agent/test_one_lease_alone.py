@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from agent.log_upload import LogUploader, UploadSettings
+from agent.logs.log_upload import LogUploader, UploadSettings
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
 from scheduler.protocol.reports import LeaseEnd, LeaseState

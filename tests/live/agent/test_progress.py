@@ -11,9 +11,9 @@ import time
 import pytest
 
 import agent.lease_record
-import agent.matching
+import agent.logs.matching
 from agent.clock import lease_clock_s
-from agent.job_output import NotRegularError, read_regular
+from agent.logs.job_output import NotRegularError, read_regular
 from agent.process.acting import Reach
 from agent.process.lease_files import LeaseFolder
 from agent.process.steps_file import StepsFile
@@ -109,7 +109,9 @@ def test_an_end_waits_for_its_figures_no_longer_than_it_may(node, monkeypatch):
     monkeypatch.setattr("agent.lease_record.LAST_FIGURES_S", 0.3)
     monkeypatch.setattr(
         "agent.process.backend.Matching",
-        lambda on_change: agent.matching.Matching(on_change=on_change, command=("sleep", "60")),
+        lambda on_change: agent.logs.matching.Matching(
+            on_change=on_change, command=("sleep", "60")
+        ),
     )
 
     async def main():

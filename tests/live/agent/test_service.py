@@ -18,8 +18,8 @@ from unittest import mock
 
 import pytest
 
-from agent.http_link import LinkSettings
-from agent.log_upload import UploadSettings
+from agent.link.http_link import LinkSettings
+from agent.logs.log_upload import UploadSettings
 from agent.loop import AgentSettings
 from agent.process.lease_files import LeaseFolder
 from agent.process.node import find_workers

@@ -7,7 +7,7 @@ import os
 import pytest
 
 import leasehold
-from agent.job_output import RotatedLog
+from agent.logs.job_output import RotatedLog
 from agent.process import supervisor
 from agent.process.supervisor import Control, Supervisor, start_ticks
 from leasehold import bounds as job_bounds

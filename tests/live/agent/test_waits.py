@@ -9,7 +9,7 @@ import threading
 from typer.testing import CliRunner
 
 import agent.process.supervisor
-from agent.endpoint import Endpoint, Tenant
+from agent.endpoint.endpoint import Endpoint, Tenant
 from leasehold.cli.main import app
 from scheduler.domain.troubles import trouble_of
 from scheduler.protocol.reports import LeaseEnd

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx import ASGITransport
 
-from agent.http_link import HttpLink
+from agent.link.http_link import HttpLink
 from api.agent_tokens import LEAST_BETWEEN_S, REMEMBERED_S, UP_PREFIX, tell_reuses
 from api.auth import hash_secret, new_secret
 from leasehold.daemon.agent_token import LEAST_S, MOST_S, AgentToken

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.http_link import HttpLink, enrol
+from agent.link.http_link import HttpLink, enrol
 from api.app import stop_waiting
 from scheduler.protocol.desired import Desired, DesiredLease, desired_from_dict
 from scheduler.protocol.reports import report_from_dict

@@ -13,7 +13,7 @@ from kubernetes.aio import client as package
 
 from agent.client_settings import ClientSettings
 from agent.clock import lease_clock_s
-from agent.endpoint import Endpoint
+from agent.endpoint.endpoint import Endpoint
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node_workers import NodeInventory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from agent.http_link import HttpLink, LinkSettings
+from agent.link.http_link import HttpLink, LinkSettings
 from agent.loop import AgentSettings
 from api.app import create_app
 from api.settings import ApiSettings

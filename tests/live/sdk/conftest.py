@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.endpoint import Endpoint, Tenant
+from agent.endpoint.endpoint import Endpoint, Tenant
 
 
 class Host:

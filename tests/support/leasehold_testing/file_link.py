@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
-from agent.job_output import write_json
+from agent.logs.job_output import write_json
 from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.protocol.reports import LeaseState
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.backend import NodeSetup
-from agent.inventory import declared
+from agent.gpus.inventory import declared
 from agent.loop import Agent, AgentSettings
 from agent.process.node import process_backend
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.link import Link
+    from agent.link.link import Link
     from agent.process.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 

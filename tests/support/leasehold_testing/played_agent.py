@@ -271,7 +271,7 @@ def _answered_by(scheduler: Scheduler) -> Any:
     def client(**options: Any) -> httpx.AsyncClient:
         return plain(**options | {"transport": scheduler})
 
-    return mock.patch("agent.http_link.httpx.AsyncClient", client)
+    return mock.patch("agent.link.http_link.httpx.AsyncClient", client)
 
 
 def _write_kubeconfigs(folder: Path, urls: Sequence[str]) -> None:

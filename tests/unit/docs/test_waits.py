@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import endpoint
 from agent.client_settings import ClientSettings
-from agent.http_link import LinkSettings
+from agent.endpoint import endpoint
 from agent.kubernetes import backend as kubernetes_backend
 from agent.kubernetes import image_pulls, node_watch, node_workers
 from agent.kubernetes.pod_ends import StartBounds
+from agent.link.http_link import LinkSettings
 from agent.loop import LAST_OUTPUT_S, AgentSettings
 from agent.process.clearing import STUCK_S
 from leasehold.daemon import token_review

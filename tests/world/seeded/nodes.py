@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.backend import Backend
-from agent.endpoint import Endpoint
+from agent.endpoint.endpoint import Endpoint
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate

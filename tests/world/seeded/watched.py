@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from agent.http_link import HttpLink
+    from agent.link.http_link import HttpLink
     from scheduler.control.requests import PolicyChoice
     from scheduler.domain.answers import Solved
     from scheduler.domain.problem import Problem

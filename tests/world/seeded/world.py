@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.http_link import HttpLink, LinkSettings
-from agent.log_upload import UploadSettings
+from agent.link.http_link import HttpLink, LinkSettings
+from agent.logs.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.machine import Machine as AgentMachine
 from planner.knowledge import LearnedKnowledge

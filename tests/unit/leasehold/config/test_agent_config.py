@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.http_link import LinkSettings
 from agent.kubernetes.pod_ends import StartBounds
 from agent.kubernetes.pods import PodSettings
+from agent.link.http_link import LinkSettings
 from agent.loop import AgentSettings
 from agent.process.node import ProcessJobs
 from leasehold.cli.main import main

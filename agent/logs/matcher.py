@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agent.job_output import SPOILT, read_regular, write_json
-from agent.log_files import end_of, read_piece
+from agent.logs.job_output import SPOILT, read_regular, write_json
+from agent.logs.log_files import end_of, read_piece
 from scheduler.domain.expressions import progress_expression
 from scheduler.errors import InputError
 from scheduler.protocol import bounds

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
-from agent.peers import Peers, peer_of, room_for_connections
+from agent.endpoint.peers import Peers, peer_of, room_for_connections
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import (
     LINE_BYTES,

@@ -194,7 +194,7 @@ class HttpLink:
         await self._send("POST", "/v1/agent/report", content=body)
 
     async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Deliver what a command has printed; see ``agent.link.Link``."""
+        """Deliver what a command has printed; see ``agent.link.link.Link``."""
         path = f"/v1/agent/execs/{quote(exec_id, safe='')}"
         answer = Reader.of(_decoded(await self._send("POST", path, content=orjson.dumps(told))))
         return answer.flag("stop"), answer.flag("room")

@@ -1,4 +1,4 @@
-"""The agent's side of the process that searches output for steps; see ``agent.matcher``.
+"""The agent's side of the process that searches output for steps; see ``agent.logs.matcher``.
 
 It is started with the first lease that has an expression, and again when it dies or falls silent.
 A lease that has seen it die too often is no longer searched, and says why; its job runs on.
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.job_output import SPOILT, read_regular
-from agent.matcher import counted
+from agent.logs.job_output import SPOILT, read_regular
+from agent.logs.matcher import counted
 from scheduler.protocol import bounds
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _WARNINGS: Final = {
     "absurd": f"a number of steps above {bounds.MOST_COUNT}; it is not heeded",
 }
 #: The program. ``-P``: what lies in the working directory is no part of it.
-COMMAND: Final = (sys.executable, "-P", "-m", "agent.matcher")
+COMMAND: Final = (sys.executable, "-P", "-m", "agent.logs.matcher")
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from scheduler.protocol.gpu_use import GpuUse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.inventory import Inventory
+    from agent.gpus.inventory import Inventory
 
 #: A look counts for the time since the one before, but for no longer: a machine may have slept.
 LONGEST_S = 60.0

@@ -14,7 +14,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.job_output import SPOILT, NotRegularError, open_regular, read_regular
+from agent.logs.job_output import SPOILT, NotRegularError, open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

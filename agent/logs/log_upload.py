@@ -17,15 +17,15 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.job_output import SPOILT, read_regular, write_json
-from agent.log_files import SENT, STREAMS, nonce_in, read_piece, stream_file
+from agent.logs.job_output import SPOILT, read_regular, write_json
+from agent.logs.log_files import SENT, STREAMS, nonce_in, read_piece, stream_file
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from agent.link import Link
+    from agent.link.link import Link
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -71,7 +71,7 @@ class RotatedLog:
     """A file that moves aside when it is full: ``name``, then ``name.1`` to ``name.n`` (oldest).
 
     ``.name.index`` says at which offset since the beginning each file begins, by inode, and is
-    written before the first move; see ``agent.log_files``.
+    written before the first move; see ``agent.logs.log_files``.
     """
 
     path: Path

@@ -1,0 +1,1 @@
+"""The endpoint for jobs: progress, preemption notices, and limits on connections."""

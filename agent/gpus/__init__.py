@@ -1,0 +1,1 @@
+"""GPUs of this node: the inventory of workers, and how busy they are."""

@@ -1,0 +1,1 @@
+"""The link to the scheduler: its port, and HTTP behind it."""
