@@ -9,8 +9,8 @@ import typer
 
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
 from leasehold.cli.serve_options import exits_clearly, make_config, say
-from leasehold.daemon.agent_token import write_secret
-from leasehold.daemon.secret_keys import secret_box
+from leasehold.daemon.secrets.agent_token import write_secret
+from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.serve import open_store
 from scheduler.errors import InputError
 from scheduler.runtime.resealing import reseal as reseal_stored

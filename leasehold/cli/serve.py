@@ -9,9 +9,9 @@ import uvloop
 from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
 from leasehold.cli.serve_options import exits_clearly, make_config, say
+from leasehold.daemon.process.stopping import stop_on_signals
 from leasehold.daemon.serve import banner
 from leasehold.daemon.serve import serve as run_daemon
-from leasehold.daemon.stopping import stop_on_signals
 
 
 def serve(

@@ -22,7 +22,7 @@ from agent.logs.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.process.node import ProcessJobs
 from leasehold import __version__
-from leasehold.daemon.agent_token import TOKEN_FILE, AgentToken
+from leasehold.daemon.secrets.agent_token import TOKEN_FILE, AgentToken
 from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
 

@@ -16,17 +16,17 @@ from api.app import create_app
 from leasehold.config.decisions import policy_choice
 from leasehold.config.plausibility import networks
 from leasehold.config.sources import mask
-from leasehold.daemon.connections import more_descriptors
-from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
 from leasehold.daemon.forecasts import SimulatedForecaster
-from leasehold.daemon.garbage import rare_collections
-from leasehold.daemon.http_server import HttpServer, bind, url_of
+from leasehold.daemon.http.connections import more_descriptors
+from leasehold.daemon.http.server import HttpServer, bind, url_of
 from leasehold.daemon.identity import identity_provider
-from leasehold.daemon.memory import share_arenas
-from leasehold.daemon.secret_keys import secret_box
+from leasehold.daemon.process.garbage import rare_collections
+from leasehold.daemon.process.memory import share_arenas
+from leasehold.daemon.process.threads import quick_switches
+from leasehold.daemon.secrets.first_token import ensure_admin_token, ensure_given_token
+from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold.daemon.state_dir import StateDir
-from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer
 from leasehold.daemon.tracing import exported_traces
 from leasehold.daemon.webhook_post import WebPost

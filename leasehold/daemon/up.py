@@ -15,7 +15,7 @@ from api.auth import hash_secret, new_secret, new_token_id
 from api.roles import Role
 from leasehold.config.secret_files import read_secret
 from leasehold.daemon.agent import AgentOptions, node_name, run_agent
-from leasehold.daemon.agent_token import TOKEN_FILE, write_secret
+from leasehold.daemon.secrets.agent_token import TOKEN_FILE, write_secret
 from leasehold.daemon.serve import serve
 from scheduler.store.rows import TokenRow
 

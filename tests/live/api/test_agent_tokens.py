@@ -11,7 +11,7 @@ from httpx import ASGITransport
 from agent.link.http_link import HttpLink
 from api.agent_tokens import LEAST_BETWEEN_S, REMEMBERED_S, UP_PREFIX, tell_reuses
 from api.auth import hash_secret, new_secret
-from leasehold.daemon.agent_token import LEAST_S, MOST_S, AgentToken
+from leasehold.daemon.secrets.agent_token import LEAST_S, MOST_S, AgentToken
 from scheduler.store.queries import HistoryQuery
 from scheduler.store.rows import TokenRow
 
@@ -275,7 +275,7 @@ def test_a_token_that_cannot_be_written_down_is_not_taken_into_use(
     def full(_path: Any, _text: str) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("leasehold.daemon.agent_token.write_secret", full)
+    monkeypatch.setattr("leasehold.daemon.secrets.agent_token.write_secret", full)
 
     async def look() -> float:
         transport = ASGITransport(daemon.app)

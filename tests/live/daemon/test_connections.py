@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from leasehold.daemon.connections import (
+from leasehold.daemon.http.connections import (
     PATIENCE_S,
     ConnectionLimits,
     Keeper,
@@ -220,7 +220,7 @@ def test_limits_leave_descriptors_for_everything_else(make_config, caplog):
 
 def test_the_limit_of_descriptors_is_raised_as_far_as_it_may():
     code = (
-        "import resource; from leasehold.daemon.connections import more_descriptors;"
+        "import resource; from leasehold.daemon.http.connections import more_descriptors;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512)); more_descriptors();"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
     )

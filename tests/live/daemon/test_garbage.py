@@ -1,6 +1,6 @@
 import gc
 
-from leasehold.daemon.garbage import THRESHOLDS, rare_collections
+from leasehold.daemon.process.garbage import THRESHOLDS, rare_collections
 
 
 def test_collections_are_rare_while_the_daemon_runs_and_as_before_after_it():

@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from leasehold.daemon.memory import share_arenas
+from leasehold.daemon.process.memory import share_arenas
 
 #: Many threads hold memory at once; counts the arenas that glibc has made for them.
 PROGRAM = """
 import ctypes, sys, threading
-from leasehold.daemon.memory import share_arenas
+from leasehold.daemon.process.memory import share_arenas
 if sys.argv[1] == "shared":
     assert share_arenas()
 malloc = ctypes.CDLL(None).malloc

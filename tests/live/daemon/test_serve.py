@@ -19,8 +19,8 @@ import pytest
 
 import leasehold.daemon.serve as serve_module
 from leasehold.config.settings import PolicySection
-from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
-from leasehold.daemon.http_server import bind, url_of
+from leasehold.daemon.http.server import bind, url_of
+from leasehold.daemon.secrets.first_token import ensure_admin_token, ensure_given_token
 from leasehold.daemon.serve import banner
 from leasehold.daemon.state_dir import StateDir
 from leasehold_testing.memory_store import MemoryStore

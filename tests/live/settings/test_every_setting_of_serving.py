@@ -14,8 +14,8 @@ import pytest
 from api.app import create_app
 from api.auth import hash_secret, new_secret
 from leasehold.cli.serve_options import make_config
-from leasehold.daemon.connections import Keeper, limits_of
-from leasehold.daemon.http_server import HttpServer
+from leasehold.daemon.http.connections import Keeper, limits_of
+from leasehold.daemon.http.server import HttpServer
 from leasehold.daemon.settings import api_settings
 from leasehold_testing.certificates import write_certificate, write_key
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of

@@ -16,7 +16,7 @@ import httpx
 
 from api.app import create_app
 from leasehold.config.load import load_config
-from leasehold.daemon.secret_keys import secret_box
+from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold_testing.stage import Stage
 from scheduler.control.requests import JobAction

@@ -7,7 +7,7 @@ import pytest
 
 from leasehold.config.load import load_config
 from leasehold.config.show import rows
-from leasehold.daemon.secret_keys import secret_box
+from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold_testing.memory_store import MemoryStore
 from scheduler.control.facts import JobsSubmitted
 from scheduler.control.requests import Submission

@@ -14,9 +14,9 @@ import uvicorn
 
 from api.app import stop_waiting
 from leasehold.config.plausibility import networks
-from leasehold.daemon.connections import Keeper, limits_of, room_for_connections
-from leasehold.daemon.http_protocol import GuardedProtocol
-from leasehold.daemon.listener import Listener
+from leasehold.daemon.http.connections import Keeper, limits_of, room_for_connections
+from leasehold.daemon.http.listener import Listener
+from leasehold.daemon.http.protocol import GuardedProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

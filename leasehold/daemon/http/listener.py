@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from leasehold.daemon.connections import Keeper
-    from leasehold.daemon.http_protocol import GuardedProtocol
+    from leasehold.daemon.http.connections import Keeper
+    from leasehold.daemon.http.protocol import GuardedProtocol
 
 _log = logging.getLogger("leasehold.daemon")
 #: Connections that are taken in at once, before others have their turn.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uvicorn import Config
     from uvicorn.server import ServerState
 
-    from leasehold.daemon.connections import Keeper
+    from leasehold.daemon.http.connections import Keeper
 
 #: Bytes and fields of a request's head, and bytes of its target.
 MOST_HEAD_BYTES, MOST_FIELDS, MOST_TARGET_BYTES = 65_536, 200, 16_384

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from api.auth import hash_secret, new_secret
 from api.roles import Role
 from leasehold.config.secret_files import read_given_token
-from leasehold.daemon.agent_token import write_secret
+from leasehold.daemon.secrets.agent_token import write_secret
 from scheduler.domain.rows import HistoryRow
 from scheduler.errors import ConflictError
 from scheduler.store.rows import TokenRow

@@ -1,0 +1,1 @@
+"""Settings of the process: garbage collector, memory, threads, signals."""

@@ -1,0 +1,1 @@
+"""Keys and tokens that the daemon and the agent read and renew."""
