@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.auth.roles import Principal, Role
 from api.context import Context, context_of
-from api.edge import principal_of
+from api.edge.layers import principal_of
 from api.problems import ProblemError
-from api.roles import Principal, Role
 
 
 class Access:

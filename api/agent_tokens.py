@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from api.auth import hash_secret, new_secret, new_token_id
+from api.auth.roles import Role
+from api.auth.tokens import hash_secret, new_secret, new_token_id
 from api.problems import ProblemError
-from api.roles import Role
 from api.threads import in_thread
 from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from api.auth.roles import Principal
     from api.context import Context
-    from api.roles import Principal
 
 #: What the ids of tokens begin with whose node somebody else vouched for.
 VOUCHED_PREFIX: Final = "k8s-"

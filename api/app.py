@@ -13,13 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from api.agent_fast_path import Express
 from api.agent_tokens import tell_reuses
 from api.answers import Answer
-from api.auth import Authenticator
+from api.auth.tokens import Authenticator
 from api.context import Context
-from api.edge import Edge, Gate, instance_of
-from api.express import Express
-from api.forwarding import Forwarder
+from api.edge.forwarding import Forwarder
+from api.edge.layers import Edge, Gate, instance_of
 from api.limits import Buckets
 from api.openapi import document
 from api.problems import Fault, fault_of, field_problems, invalid
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-    from api.oidc import Provider
+    from api.auth.oidc import Provider
     from api.settings import ApiSettings
     from scheduler.runtime.contract import Service
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from api.auth import Authenticator
+    from api.auth.oidc import Provider
+    from api.auth.roles import Principal
+    from api.auth.tokens import Authenticator
     from api.limits import Buckets
-    from api.oidc import Provider
-    from api.roles import Principal
     from api.settings import ApiSettings
     from scheduler.runtime.contract import Service
     from scheduler.store.protocol import Store

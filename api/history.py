@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from api.roles import Principal, Role
+from api.auth.roles import Principal, Role
 from api.threads import in_thread
 from scheduler.control.node_health import without_jobs
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from api.edge import OPEN_PATHS
+from api.edge.layers import OPEN_PATHS
 from api.problems import PROBLEM
 from api.schemas.answers import Problem
 from api.schemas.jobs import BatchIn, JobIn

@@ -10,7 +10,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from api.auth import hash_secret, new_secret
+from api.auth.tokens import hash_secret, new_secret
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, Projections

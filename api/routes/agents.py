@@ -14,12 +14,12 @@ from starlette.routing import Route
 
 from api.agent_tokens import VOUCHED_PREFIX, has_token, is_bound, renewed
 from api.answers import Answer
-from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
+from api.auth.roles import Role
+from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
 from api.context import context_of
-from api.edge import principal_of, unauthenticated
-from api.privacy import hindrance
+from api.edge.layers import principal_of, unauthenticated
+from api.edge.privacy import hindrance
 from api.problems import FieldProblem, ProblemError, invalid
-from api.roles import Role
 from api.routing import check_query, read_json
 from api.schemas.fields import NAME
 from api.threads import in_thread

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
+from api.jobs.selection import attempts_page, own_active_ids
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
 from api.schemas.answers import AllocationOut, ClusterOut, LeasesOut, PlannedRoundOut
 from api.schemas.fields import NodeName, QueryMoment
 from api.schemas.job_answers import AttemptPageOut
-from api.selection import attempts_page, own_active_ids
 from scheduler.store.queries import MAX_LIMIT, AttemptQuery
 
 router = APIRouter(prefix="/v1", tags=["cluster"], route_class=StrictRoute)

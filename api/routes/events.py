@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from api.access import Ctx, Viewer
 from api.answers import Answer, dump
-from api.conversions import event_answer
 from api.history import HistoryReader, Wanted
+from api.jobs.conversions import event_answer
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
 from api.schemas.fields import Line, ProjectName, QueryMoment

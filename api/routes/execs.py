@@ -10,14 +10,14 @@ from starlette.routing import Route
 
 from api.access import Ctx, User
 from api.answers import Answer
+from api.auth.roles import Principal
 from api.context import Context, context_of
+from api.jobs.selection import visible_job
 from api.problems import ProblemError
-from api.roles import Principal
 from api.routes.agents import agent_json, agent_node
 from api.routing import StrictRoute
 from api.schemas.execs import ExecIn, ExecOut, ExecOutputOut
 from api.schemas.fields import JobId
-from api.selection import visible_job
 from scheduler.errors import InputError
 from scheduler.protocol.reading import Reader
 from scheduler.runtime.execs import Piece

@@ -5,8 +5,8 @@ from starlette.responses import Response
 
 from api.access import Access, Anybody, Ctx
 from api.answers import Answer
-from api.edge import principal_of
-from api.roles import Principal, Role
+from api.auth.roles import Principal, Role
+from api.edge.layers import principal_of
 from api.routing import StrictRoute
 from api.schemas.answers import Alive, Ready, VersionOut
 

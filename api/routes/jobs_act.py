@@ -7,14 +7,14 @@ from fastapi import APIRouter, Path
 
 from api.access import Ctx, User
 from api.answers import Answer
+from api.auth.roles import Principal
 from api.context import Context
+from api.jobs.selection import selected_ids, visible_ids, visible_job
 from api.problems import ProblemError
-from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.fields import JobId
 from api.schemas.job_answers import ActedOut, BulkOut
 from api.schemas.jobs import ActIn, BulkChangeIn, ChangeIn, Chosen, ReasonIn
-from api.selection import selected_ids, visible_ids, visible_job
 from scheduler.control.requests import Acted, JobAction
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)

@@ -7,13 +7,14 @@ from fastapi import APIRouter, Path, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
-from api.conversions import (
+from api.jobs.conversions import (
     attempt_answer,
     event_answer,
     explanation_answer,
     job_answer,
     spec_answer,
 )
+from api.jobs.selection import values_of, visible_job, visible_projects
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
@@ -21,7 +22,6 @@ from api.schemas.fields import JobId
 from api.schemas.filters import with_filters
 from api.schemas.job_answers import AttemptsOut, ExplanationOut, JobPageOut, JobWithSpec
 from api.schemas.jobs import SortKey
-from api.selection import values_of, visible_job, visible_projects
 from api.threads import in_thread
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Store

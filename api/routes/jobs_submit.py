@@ -11,17 +11,17 @@ from pydantic import ValidationError
 
 from api.access import Ctx, User
 from api.answers import Answer
-from api.batches import Made, counted, make, read
+from api.auth.roles import Principal
 from api.context import Context
-from api.pod_preview import pod_preview
-from api.privacy import is_private
+from api.edge.privacy import is_private
+from api.jobs.batches import Made, counted, make, read
+from api.jobs.pod_preview import pod_preview
+from api.jobs.selection import visible_ids
 from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid
-from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.fields import ClientId
 from api.schemas.job_answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.jobs import JobIn, LooseBatch
-from api.selection import visible_ids
 from api.threads import in_thread
 from scheduler.control.requests import Fit, Submission, Submitted
 from scheduler.control.specs import missed_deadline

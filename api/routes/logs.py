@@ -8,12 +8,12 @@ from pydantic import StringConstraints
 from starlette.responses import Response, StreamingResponse
 
 from api.access import Ctx, Viewer
+from api.auth.roles import Principal
 from api.context import Context
-from api.log_pieces import PIECES, end_line, next_piece, piece_line, piece_lines
-from api.roles import Principal
+from api.jobs.log_pieces import PIECES, end_line, next_piece, piece_line, piece_lines
+from api.jobs.selection import visible_job
 from api.routing import StrictRoute
 from api.schemas.fields import JobId
-from api.selection import visible_job
 from api.threads import in_thread
 from scheduler.logs.output import LogChunk, LogEnd, LogWanted
 

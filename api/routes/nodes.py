@@ -8,15 +8,15 @@ from starlette.responses import Response
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
+from api.auth.roles import Principal
 from api.context import Context
+from api.jobs.selection import attempts_page
 from api.problems import not_found
-from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.admin import NodeReasonIn, WorkersIn
 from api.schemas.answers import NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.schemas.job_answers import NodeAttemptsOut
-from api.selection import attempts_page
 from scheduler.control.node_health import without_jobs
 from scheduler.control.requests import NodeAction
 from scheduler.store.queries import MAX_LIMIT, AttemptQuery

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
+from api.auth.roles import Principal
 from api.context import Context
 from api.problems import ProblemError, not_found
-from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.admin import ReservationIn
 from api.schemas.answers import ReservationOut, ReservationsOut

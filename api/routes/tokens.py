@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from api.access import Admin, Anybody, Ctx
 from api.answers import Answer
-from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
-from api.conversions import token_answer
+from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
+from api.jobs.conversions import token_answer
 from api.problems import not_found
 from api.routing import StrictRoute
 from api.schemas.admin import EnrolmentIn, TokenIn

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Path, Query
 
 from api.access import Ctx, User
 from api.answers import Answer
+from api.auth.roles import Principal
 from api.context import Context
-from api.conversions import default_project
+from api.jobs.conversions import default_project
 from api.problems import FieldProblem, ProblemError, invalid
-from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.answers import UploadOut
 from api.schemas.fields import Digest, ProjectName

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from api.access import Ctx, User, Viewer
 from api.answers import Answer
+from api.auth.roles import Principal, Role
 from api.context import Context
 from api.history import SECRET_KINDS
 from api.problems import ProblemError, not_found
-from api.roles import Principal, Role
 from api.routing import StrictRoute
 from api.schemas.fields import Name
 from api.schemas.webhooks import (

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from api.roles import Role
+from api.auth.roles import Role
 from api.schemas.fields import (
     Flag,
     Form,

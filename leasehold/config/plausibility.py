@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from api.identity import ALGORITHMS, is_safe_url, parse_grant
+from api.auth.identity import ALGORITHMS, is_safe_url, parse_grant
 from leasehold.config.secret_files import read_given_token
 from leasehold.config.sources import mask
 from policies.registry import make_policy

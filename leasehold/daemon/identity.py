@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from api.identity import ProviderSettings, parse_grant
+from api.auth.identity import ProviderSettings, parse_grant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.oidc import Provider
+    from api.auth.oidc import Provider
     from leasehold.config.settings import ServerConfig
 
 
@@ -21,7 +21,7 @@ def identity_provider(
     oidc = config.oidc
     if oidc.issuer is None or config.server.no_auth:
         return None
-    from api.oidc import Provider  # noqa: PLC0415  most have none
+    from api.auth.oidc import Provider  # noqa: PLC0415  most have none
 
     settings = ProviderSettings(
         issuer=oidc.issuer,

@@ -11,8 +11,8 @@ from agent.folders import private_folder
 from agent.process.confinement import OFF
 from agent.process.node import ProcessJobs, find_workers
 from api.agent_tokens import UP_PREFIX
-from api.auth import hash_secret, new_secret, new_token_id
-from api.roles import Role
+from api.auth.roles import Role
+from api.auth.tokens import hash_secret, new_secret, new_token_id
 from leasehold.config.secret_files import read_secret
 from leasehold.daemon.agent import AgentOptions, node_name, run_agent
 from leasehold.daemon.secrets.agent_token import TOKEN_FILE, write_secret

@@ -17,7 +17,7 @@ import httpx
 from agent.link.http_link import HttpLink, LinkSettings
 from agent.loop import AgentSettings
 from api.app import create_app, stop_waiting
-from api.auth import hash_secret, new_secret
+from api.auth.tokens import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.local_agent import local_agent

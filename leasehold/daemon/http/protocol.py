@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from api.edge import KNOWN
+from api.edge.layers import KNOWN
 
 if TYPE_CHECKING:
     import asyncio

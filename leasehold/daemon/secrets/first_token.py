@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from api.auth import hash_secret, new_secret
-from api.roles import Role
+from api.auth.roles import Role
+from api.auth.tokens import hash_secret, new_secret
 from leasehold.config.secret_files import read_given_token
 from leasehold.daemon.secrets.agent_token import write_secret
 from scheduler.domain.rows import HistoryRow

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.auth import hash_secret, new_secret
+from api.auth.tokens import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
 from scheduler.store.rows import TokenRow

@@ -10,7 +10,7 @@ from httpx import ASGITransport
 
 from agent.link.http_link import HttpLink
 from api.agent_tokens import LEAST_BETWEEN_S, REMEMBERED_S, UP_PREFIX, tell_reuses
-from api.auth import hash_secret, new_secret
+from api.auth.tokens import hash_secret, new_secret
 from leasehold.daemon.secrets.agent_token import LEAST_S, MOST_S, AgentToken
 from scheduler.store.queries import HistoryQuery
 from scheduler.store.rows import TokenRow

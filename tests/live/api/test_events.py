@@ -14,8 +14,8 @@ import pytest
 import api
 import leasehold.daemon
 import scheduler
-from api.conversions import event_answer
-from api.roles import ANONYMOUS
+from api.auth.roles import ANONYMOUS
+from api.jobs.conversions import event_answer
 from scheduler.control.budgets import TOLD
 from scheduler.control.requests import JobAction, NodeAction
 from scheduler.domain.rows import HistoryRow

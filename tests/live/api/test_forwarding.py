@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, RedirectResponse, StreamingRespons
 from starlette.routing import Route
 
 from api.app import create_app
-from api.auth import hash_secret, new_secret
-from api.forwarding import FORWARDED, same_certificate
+from api.auth.tokens import hash_secret, new_secret
+from api.edge.forwarding import FORWARDED, same_certificate
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
 from scheduler.store.rows import TokenRow

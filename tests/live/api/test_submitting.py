@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from api import batches, routing
+from api import routing
+from api.jobs import batches
 from scheduler.domain.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -408,8 +409,8 @@ def nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was expanded before it was counted")
 
-    monkeypatch.setattr("api.batches.submissions", made)
-    monkeypatch.setattr("api.batches.read", made)
+    monkeypatch.setattr("api.jobs.batches.submissions", made)
+    monkeypatch.setattr("api.jobs.batches.read", made)
 
 
 @pytest.mark.parametrize("query", ["", "?dry_run=true"])

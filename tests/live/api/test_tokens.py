@@ -65,7 +65,7 @@ def test_what_another_process_revokes_or_makes_is_known_within_the_cache_time(
 
 
 def test_a_token_made_after_it_was_tried_is_known_within_the_cache_time(daemon: Any) -> None:
-    from api.auth import hash_secret
+    from api.auth.tokens import hash_secret
     from scheduler.store.rows import TokenRow
 
     early = daemon.bearer("lh_early")
@@ -267,9 +267,9 @@ def test_many_callers_at_once_cost_one_reading_of_the_tokens(
 
 
 def test_guessing_fills_no_memory(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import api.auth
+    import api.auth.tokens
 
-    monkeypatch.setattr(api.auth, "MOST_UNKNOWN", 2)
+    monkeypatch.setattr(api.auth.tokens, "MOST_UNKNOWN", 2)
     for guess in range(5):
         assert daemon.bearer(f"lh_guess{guess}").get("/v1/whoami").status_code == 401
     assert len(daemon.app.state.context.authenticator._unknown) == 2

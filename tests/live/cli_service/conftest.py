@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 from api.app import create_app, stop_waiting
-from api.auth import hash_secret, new_secret
+from api.auth.tokens import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold import __version__
 from leasehold.cli.main import main

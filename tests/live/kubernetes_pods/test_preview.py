@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.pod_preview import pod_preview
+from api.jobs.pod_preview import pod_preview
 from api.problems import ProblemError
 from scheduler.control.specs import spec_from_json, spec_to_json
 from scheduler.domain.spec import JobSpec

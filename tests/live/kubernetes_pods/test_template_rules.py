@@ -10,7 +10,7 @@ import pytest
 from agent.kubernetes.pod_options import pod_options
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
 from agent.kubernetes.template_rules import check_submitted
-from api.pod_preview import pod_preview
+from api.jobs.pod_preview import pod_preview
 from api.problems import ProblemError
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import InputError

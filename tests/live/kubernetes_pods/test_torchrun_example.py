@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
-from api.conversions import to_spec
+from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.service.spec_files import read_jobs
 from scheduler.domain.spec import DEFAULT_PROJECT

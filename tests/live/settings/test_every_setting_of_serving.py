@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.auth import hash_secret, new_secret
+from api.auth.tokens import hash_secret, new_secret
 from leasehold.cli.serve_options import make_config
 from leasehold.daemon.http.connections import Keeper, limits_of
 from leasehold.daemon.http.server import HttpServer

@@ -157,7 +157,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         before=(
             "scheduler/domain/spec.py",
             "api/schemas/jobs.py",
-            "api/conversions.py",
+            "api/jobs/conversions.py",
             "scheduler/cli/service/spec_options.py",
             "scheduler/cli/service/submit.py",
             "scheduler/cli/service/spec_files.py",
@@ -196,7 +196,7 @@ CHANGES: Final[tuple[Change, ...]] = (
             "scheduler/store/sql_queries.py",
             "api/routes/jobs_read.py",
             "api/schemas/jobs.py",
-            "api/selection.py",
+            "api/jobs/selection.py",
             "scheduler/cli/service/selection.py",
             "scheduler/cli/service/jobs.py",
             _REST,

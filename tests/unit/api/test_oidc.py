@@ -9,9 +9,9 @@ from joserfc import jwt
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from api.identity import ALGORITHMS, Grant, ProviderSettings, is_safe_url, parse_grant
-from api.oidc import MOST_BYTES, MOST_KEYS, Provider
-from api.roles import Principal, Role, TokenFault
+from api.auth.identity import ALGORITHMS, Grant, ProviderSettings, is_safe_url, parse_grant
+from api.auth.oidc import MOST_BYTES, MOST_KEYS, Provider
+from api.auth.roles import Principal, Role, TokenFault
 from leasehold.config.load import load_config
 from scheduler.errors import ConfigError, InputError
 

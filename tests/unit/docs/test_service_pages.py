@@ -10,8 +10,8 @@ from fastapi.routing import APIRoute
 
 from api.access import Access
 from api.app import create_app
-from api.edge import OPEN_PATHS
-from api.roles import Role
+from api.auth.roles import Role
+from api.edge.layers import OPEN_PATHS
 from api.settings import ApiSettings
 from leasehold.config.load import load_config
 from leasehold_testing.service import FakeService

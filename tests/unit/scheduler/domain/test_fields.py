@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from api.conversions import to_spec
+from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.service.spec_files import SHORT_NAMES, friendly
 from leasehold.cli.service.spec_options import job_of_options

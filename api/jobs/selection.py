@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from api.conversions import attempt_answer
+from api.jobs.conversions import attempt_answer
 from api.problems import not_found
 from api.threads import in_thread
 from scheduler.domain.job import JobStatus
@@ -15,8 +15,8 @@ from scheduler.store.queries import MAX_LIMIT, JobQuery
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from api.auth.roles import Principal
     from api.context import Context
-    from api.roles import Principal
     from api.schemas.jobs import SelectorIn
     from scheduler.domain.rows import JobRow
     from scheduler.store.protocol import Store

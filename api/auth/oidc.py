@@ -23,14 +23,14 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
-from api.identity import Grant, is_safe_url
-from api.roles import Principal, Role, TokenFault
+from api.auth.identity import Grant, is_safe_url
+from api.auth.roles import Principal, Role, TokenFault
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
-    from api.identity import ProviderSettings
+    from api.auth.identity import ProviderSettings
 
 #: Longest token that is looked at.
 LONGEST: Final = 8192

@@ -14,10 +14,10 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
-from api.auth import ENROLMENT_PREFIX, TOKEN_PREFIX
+from api.auth.roles import ANONYMOUS, Principal, Role, TokenFault
+from api.auth.tokens import ENROLMENT_PREFIX, TOKEN_PREFIX
 from api.problems import Fault, ProblemError, fault_of, internal, rate_limited
 from api.redaction import redact
-from api.roles import ANONYMOUS, Principal, Role, TokenFault
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 from pydantic import ValidationError
 
-from api.conversions import project_of, submissions, to_spec
-from api.pod_preview import pod_preview
+from api.jobs.conversions import project_of, submissions, to_spec
+from api.jobs.pod_preview import pod_preview
 from api.problems import FieldProblem, ProblemError, field_problems, invalid
 from api.schemas.jobs import MOST_JOBS, JobIn, given_twice
 from scheduler.domain.placeholders import count_placeholders, needs_array, shareable_folder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from api.roles import Principal
+    from api.auth.roles import Principal
     from scheduler.control.requests import Submission
     from scheduler.domain.spec import JobSpec
 

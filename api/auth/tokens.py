@@ -9,7 +9,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING
 
-from api.roles import Principal, Role
+from api.auth.roles import Principal, Role
 from api.threads import in_thread
 from scheduler.errors import StoreError, StoreUnavailableError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from api.roles import Role
+from api.auth.roles import Role
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

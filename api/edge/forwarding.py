@@ -16,7 +16,7 @@ import httpx
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from api.edge import MOST_UNKNOWN_BYTES, OPEN_PATHS, know, known_caller, too_large
+from api.edge.layers import MOST_UNKNOWN_BYTES, OPEN_PATHS, know, known_caller, too_large
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl
 import orjson
 
 from api.agent_tokens import is_bound
-from api.edge import FIXED_HEADERS, RequestIds, know
-from api.privacy import hindrance
+from api.edge.layers import FIXED_HEADERS, RequestIds, know
+from api.edge.privacy import hindrance
 from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
 from api.routing import check_count
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from api.auth.roles import Principal
     from api.context import Context
-    from api.roles import Principal
 
 _access = logging.getLogger("leasehold.access")
 _DESIRED, _REPORT = "/v1/agent/desired", "/v1/agent/report"

@@ -19,7 +19,7 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from api.roles import Principal
+    from api.auth.roles import Principal
     from api.schemas.jobs import JobIn
     from scheduler.domain.causes import Cause
     from scheduler.domain.fields import Asked

@@ -14,8 +14,8 @@ from scheduler.logs.output import LogEnd
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from api.auth.roles import Principal
     from api.context import Context
-    from api.roles import Principal
     from scheduler.logs.output import LogChunk
 
 #: What ``Accept`` holds where pieces are wanted.

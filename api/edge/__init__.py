@@ -1,0 +1,1 @@
+"""The edge: layers around the application, forwarding, privacy of connections."""

@@ -1,0 +1,1 @@
+"""Jobs in requests: submissions, selections, conversions and output."""
