@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import JobRow, Projections
 from scheduler.store.protocol import Entry
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from scheduler.store.rows import TokenRow
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scheduler.store.sql import SqlStore
+    from scheduler.store.sql.store import SqlStore
 
 WORKER_TYPES = {"fast": 1.0, "middle": 0.55, "slow": 0.3}
 JOB_TYPES = 26

@@ -34,7 +34,7 @@ import uvloop
 from http_line import Line
 from load_contents import JOB_TYPES, WORKER_TYPES, fill, jobs, shares, throughputs
 
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from leasehold_testing.postgres import PrivatePostgres

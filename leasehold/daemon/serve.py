@@ -270,7 +270,7 @@ def open_store(config: ServerConfig, *, migrate: bool) -> Store:
     Raises:
         StoreError: it is away, or its schema is another release's.
     """
-    from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
+    from scheduler.store.sql.store import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
 
     return SqlStore.open(config.store.url or "", migrate=migrate)
 

@@ -32,7 +32,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.rows import TokenRow
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 from scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:

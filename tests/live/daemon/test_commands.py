@@ -97,7 +97,7 @@ def test_a_database_that_is_away_is_a_line_and_a_code(leasehold):
 
 def test_migrate_makes_the_schema_that_a_daemon_without_migrations_asks_for(leasehold, tmp_path):
     from scheduler.errors import StoreVersionError
-    from scheduler.store.sql import SqlStore
+    from scheduler.store.sql.store import SqlStore
 
     url = f"sqlite:///{tmp_path}/leasehold.db"
     with pytest.raises(StoreVersionError):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from scheduler.domain.rows import SettingRow
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 ROUND_S = 4.0
 SERVE = (

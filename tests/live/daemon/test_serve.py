@@ -28,7 +28,7 @@ from scheduler.errors import InputError, InvariantError, SolveError, StoreUnavai
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import SolverPool
 from scheduler.store.queries import HistoryQuery
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 
 async def until(condition, within_s=30.0):

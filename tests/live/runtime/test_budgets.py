@@ -9,7 +9,7 @@ import pytest
 from scheduler.control.budget_state import month_of
 from scheduler.control.requests import ProjectLimits
 from scheduler.domain.reasons import WaitReason
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 from scheduler.store.usage import UsageKey, UsageQuery
 
 

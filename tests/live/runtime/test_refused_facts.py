@@ -30,7 +30,7 @@ from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime import restart_driver
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 from scheduler.views.metrics import Metrics
 from simulator.world.nodes import SimulatedNode, SimulatedWorld
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leasehold_testing.memory_store import MemoryStore
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

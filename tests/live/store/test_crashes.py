@@ -19,7 +19,7 @@ from leasehold_testing.stored import full_entry, lead
 from scheduler.errors import SequenceError, StaleLeaderError, StoreUnavailableError
 from scheduler.store.protocol import Snapshot, Store
 from scheduler.store.queries import HistoryQuery, JobQuery
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +128,7 @@ def test_crashes_at_any_statement_lose_and_double_nothing(
 
 WRITER = """
 import sys
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 from leasehold_testing.stored import full_entry, lead
 
 store = SqlStore.open(sys.argv[1])
@@ -166,7 +166,7 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(
 RACER = """
 import sys
 from scheduler.errors import SequenceError
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 from leasehold_testing.stored import full_entry
 
 store = SqlStore.open(sys.argv[1])
@@ -196,7 +196,9 @@ def test_two_processes_on_one_database_take_turns(
 
 
 def test_processes_that_open_an_empty_database_at_once_set_it_up_once(url: str) -> None:
-    opening = "import sys; from scheduler.store.sql import SqlStore; SqlStore.open(sys.argv[1])"
+    opening = (
+        "import sys; from scheduler.store.sql.store import SqlStore; SqlStore.open(sys.argv[1])"
+    )
     openers = [subprocess.Popen([sys.executable, "-c", opening, url]) for _ in range(3)]
     assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0]
     store = SqlStore.open(url, migrate=False)

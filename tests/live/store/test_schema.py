@@ -14,10 +14,10 @@ from alembic.script import ScriptDirectory
 import scheduler.store
 from leasehold_testing.stored import history_row
 from scheduler.errors import InputError, StoreFullError, StoreUnavailableError, StoreVersionError
-from scheduler.store.databases import connect, writing
-from scheduler.store.schema import REVISIONS
-from scheduler.store.sql import SqlStore
-from scheduler.store.tables import METADATA
+from scheduler.store.sql.databases import connect, writing
+from scheduler.store.sql.schema import REVISIONS
+from scheduler.store.sql.store import SqlStore
+from scheduler.store.sql.tables import METADATA
 
 
 def test_migrations_make_the_tables_that_the_code_uses(url: str) -> None:

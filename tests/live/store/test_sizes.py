@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import Connection
 
-    from scheduler.store.sql import SqlStore
+    from scheduler.store.sql.store import SqlStore
 
 ENDED = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 

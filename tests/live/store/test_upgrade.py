@@ -23,12 +23,12 @@ from leasehold_testing.stored import entry, job_row
 from planner.knowledge import LearnedKnowledge
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.snapshots import recover
-from scheduler.store.databases import writing
 from scheduler.store.filters import JobFilter
 from scheduler.store.queries import HistoryQuery, JobQuery
-from scheduler.store.schema import REVISIONS, upgrade_schema
-from scheduler.store.sql import SqlStore
-from scheduler.store.tables import METADATA
+from scheduler.store.sql.databases import writing
+from scheduler.store.sql.schema import REVISIONS, upgrade_schema
+from scheduler.store.sql.store import SqlStore
+from scheduler.store.sql.tables import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable

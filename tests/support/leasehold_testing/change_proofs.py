@@ -26,7 +26,7 @@ import pytest
 
 from leasehold_testing.stored import entry, job_row, lead
 from scheduler.control.specs import spec_from_json
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ import httpx
 from leasehold_testing.stored import entry, job_row, lead
 from scheduler.store.filters import JobFilter
 from scheduler.store.queries import JobQuery
-from scheduler.store.sql import SqlStore
+from scheduler.store.sql.store import SqlStore
 
 
 def test_it_tells_jobs_apart_over_rest_and_on_the_command_line(leasehold, scheduler):

@@ -193,7 +193,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         before=(
             "scheduler/store/queries.py",
             "scheduler/store/memory.py",
-            "scheduler/store/sql_queries.py",
+            "scheduler/store/sql/queries.py",
             "api/routes/jobs_read.py",
             "api/schemas/jobs.py",
             "api/jobs/selection.py",

@@ -16,7 +16,7 @@ from agent.process.clearing import STUCK_S
 from leasehold.daemon import token_review
 from scheduler.logs import following
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.store.databases import LOCK_TIMEOUT_S
+from scheduler.store.sql.databases import LOCK_TIMEOUT_S
 
 PAGE = Path(__file__).parents[3] / "docs/operations/waits.md"
 BOUNDS, CLIENT, LINK, LOOP = StartBounds(), ClientSettings(), LinkSettings(), AgentSettings()

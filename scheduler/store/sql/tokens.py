@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, case, delete, insert, or_, select, update
 
-from scheduler.store import tables
-from scheduler.store.databases import reading, writing
 from scheduler.store.forms import from_columns, to_columns, to_json
 from scheduler.store.rows import EnrolmentRow, TokenRow
+from scheduler.store.sql import tables
+from scheduler.store.sql.databases import reading, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.store.checkpoints import Checkpoints
-from scheduler.store.databases import connect, connect_writer
-from scheduler.store.schema import check_schema, upgrade_schema
-from scheduler.store.sql_journal import SqlJournal
-from scheduler.store.sql_queries import SqlQueries
-from scheduler.store.sql_secrets import SqlSecrets
-from scheduler.store.sql_uploads import SqlUploads
-from scheduler.store.sql_usage import SqlUsage
+from scheduler.store.sql.checkpoints import Checkpoints
+from scheduler.store.sql.databases import connect, connect_writer
+from scheduler.store.sql.journal import SqlJournal
+from scheduler.store.sql.queries import SqlQueries
+from scheduler.store.sql.schema import check_schema, upgrade_schema
+from scheduler.store.sql.tokens import SqlSecrets
+from scheduler.store.sql.uploads import SqlUploads
+from scheduler.store.sql.usage import SqlUsage
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine

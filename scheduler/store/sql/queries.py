@@ -9,12 +9,12 @@ from sqlalchemy import and_, bindparam, case, delete, func, or_, select
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
-from scheduler.store import tables
-from scheduler.store.databases import reading, writing
 from scheduler.store.filters import FILTERS, beginning
 from scheduler.store.forms import from_columns
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
-from scheduler.store.sql_usage import remember_use
+from scheduler.store.sql import tables
+from scheduler.store.sql.databases import reading, writing
+from scheduler.store.sql.usage import remember_use
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

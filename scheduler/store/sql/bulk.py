@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from scheduler.store import tables
+from scheduler.store.sql import tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

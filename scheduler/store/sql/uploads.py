@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, exists, func, insert, select, update
 
 from scheduler.errors import ConflictError
-from scheduler.store import tables
-from scheduler.store.databases import reading, writing
+from scheduler.store.sql import tables
+from scheduler.store.sql.databases import reading, writing
 from scheduler.store.uploads import ACTIVE, AT_ONCE, in_spec
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from scheduler.store.tables import METADATA
+from scheduler.store.sql.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, insert, inspect, select, text
 
 from scheduler.errors import StoreVersionError
-from scheduler.store import tables
-from scheduler.store.databases import reading, writing
+from scheduler.store.sql import tables
+from scheduler.store.sql.databases import reading, writing
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BigInteger, and_, case, cast, func, not_, or_, select
 
 from scheduler.domain.rows import AttemptRow, JobRow
-from scheduler.store import tables
-from scheduler.store.bulk import upsert_rows
-from scheduler.store.databases import reading
 from scheduler.store.forms import columns_of, from_columns, to_values
+from scheduler.store.sql import tables
+from scheduler.store.sql.bulk import upsert_rows
+from scheduler.store.sql.databases import reading
 from scheduler.store.usage import (
     DAY_S,
     US,

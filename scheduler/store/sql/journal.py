@@ -18,8 +18,6 @@ from scheduler.domain.rows import (
     SettingRow,
 )
 from scheduler.errors import SequenceError, StoreError, StoreVersionError
-from scheduler.store import tables
-from scheduler.store.bulk import insert_rows, update_rows, upsert_rows
 from scheduler.store.checks import (
     check_entry,
     check_leader,
@@ -28,7 +26,6 @@ from scheduler.store.checks import (
     next_token,
     still_leads,
 )
-from scheduler.store.databases import reading, writing
 from scheduler.store.forms import (
     columns_of,
     events_from_json,
@@ -38,6 +35,9 @@ from scheduler.store.forms import (
 )
 from scheduler.store.protocol import Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.rows import Leadership
+from scheduler.store.sql import tables
+from scheduler.store.sql.bulk import insert_rows, update_rows, upsert_rows
+from scheduler.store.sql.databases import reading, writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Row as SqlRow
 
     from scheduler.domain.rows import LeaseExtension, Projections
-    from scheduler.store.checkpoints import Checkpoints
     from scheduler.store.protocol import Entry
+    from scheduler.store.sql.checkpoints import Checkpoints
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900

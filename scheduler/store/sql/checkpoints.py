@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import StoreError
-from scheduler.store.databases import translated
+from scheduler.store.sql.databases import translated
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
