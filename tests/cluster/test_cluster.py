@@ -13,7 +13,7 @@ from journals import check
 from machine import eventually
 
 from agent.kubernetes.pods import GUARD_WINDOW_S
-from leasehold.cli.service.packing import pack
+from leasehold.cli.jobspec.packing import pack
 
 ROUND_S, LONGER_S = 24, 36  # as in values.yaml, and after the upgrade
 _ECHO = """

@@ -19,7 +19,7 @@ import httpx
 from control_plane import ApiError
 from helm_client import Helm
 
-from leasehold.cli.service.packing import pack
+from leasehold.cli.jobspec.packing import pack
 from leasehold_testing.ports import free_ports
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import time
 import pytest
 from real_service import as_user, running_service
 
-from leasehold.cli.secrets import new_key_file, rotate
+from leasehold.cli.local.secrets import new_key_file, rotate
 
 pytestmark = pytest.mark.redteam
 

@@ -15,7 +15,7 @@ import time
 import pytest
 from real_service import running_service
 
-from leasehold.cli.secrets import new_key_file
+from leasehold.cli.local.secrets import new_key_file
 from leasehold.config.plausibility import networks
 from leasehold.daemon import webhook_post
 from leasehold.daemon.webhook_post import WebPost, is_public

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.output import print_json, remark
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.selection import JobIds, Selector, chosen
-from leasehold.cli.service.times import parse_moment
+from leasehold.cli.display.output import print_json, remark
+from leasehold.cli.jobspec.selection import JobIds, Selector, chosen
+from leasehold.cli.reading.times import parse_moment
+from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Bulk, JobAction
 
 Why: TypeAlias = Annotated[

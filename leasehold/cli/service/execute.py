@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.completion import complete_job
-from leasehold.cli.service.output import plain, print_json_line, remark
-from leasehold.cli.service.remote import remote
+from leasehold.cli.display.output import plain, print_json_line, remark
+from leasehold.cli.reading.times import parse_span
 from leasehold.cli.service.submit import COMMAND_KEY, CommandBehindDashes
-from leasehold.cli.service.times import parse_span
-from leasehold.cli.service.wording import words as wording_of_exec
+from leasehold.cli.session.completion import complete_job
+from leasehold.cli.session.remote import remote
+from leasehold.cli.session.wording import words as wording_of_exec
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
 
 #: Most bytes that a command is given to read.
 MOST_STDIN: Final = 256 * 1024

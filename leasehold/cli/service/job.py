@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.service.follow import cause_of, cause_text, figures
-from leasehold.cli.service.jobs import gpu_use, progress, ran
-from leasehold.cli.service.output import (
+from leasehold.cli.display.output import (
     number,
     pairs,
     percent,
@@ -18,14 +16,16 @@ from leasehold.cli.service.output import (
     print_shown,
     table,
 )
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.selection import (  # noqa: TC001 - typer reads them
+from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
-from leasehold.cli.service.times import clock, moment, span, when
+from leasehold.cli.reading.times import clock, moment, span, when
+from leasehold.cli.service.jobs import gpu_use, progress, ran
+from leasehold.cli.session.follow import cause_of, cause_text, figures
+from leasehold.cli.session.remote import Json, remote
 
 if TYPE_CHECKING:
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client import forms
 
 #: Reasons for which a job failed, where the one word would not do.

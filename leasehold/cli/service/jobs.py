@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.service.live_view import show_live
-from leasehold.cli.service.output import percent, print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import parse_pairs
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.selection import Labels, asked, with_filters
-from leasehold.cli.service.times import ago, span
+from leasehold.cli.display.output import percent, print_json, print_shown, remark, table
+from leasehold.cli.jobspec.selection import Labels, asked, with_filters
+from leasehold.cli.reading.pairs import parse_pairs
+from leasehold.cli.reading.times import ago, span
+from leasehold.cli.session.live_view import show_live
+from leasehold.cli.session.remote import Json, remote
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Job, ListJobsQuery
 
 #: Columns that go, one after the other, where the terminal is too narrow.

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.output import plain, print_json_line, remark
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.selection import (  # noqa: TC001 - typer reads them
+from leasehold.cli.display.output import plain, print_json_line, remark
+from leasehold.cli.display.terminal import TerminalText
+from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
-from leasehold.cli.service.spec_files import parse_size
-from leasehold.cli.service.terminal import TerminalText
+from leasehold.cli.reading.spec_files import parse_size
+from leasehold.cli.session.remote import Json, remote
 from leasehold.client.streams import LogEnd
 from scheduler.errors import InputError, LeaseholdError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Attempt
     from leasehold.client.streams import LogPiece
 

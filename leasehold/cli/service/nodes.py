@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.completion import complete_node
-from leasehold.cli.service.output import print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import parse_workers
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.times import ago
+from leasehold.cli.display.output import print_json, print_shown, remark, table
+from leasehold.cli.reading.pairs import parse_workers
+from leasehold.cli.reading.times import ago
+from leasehold.cli.session.completion import complete_node
+from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Node
 
 Names: TypeAlias = Annotated[

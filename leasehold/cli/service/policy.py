@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leasehold.cli.service.completion import complete_policy
-from leasehold.cli.service.groups import group_with_default
-from leasehold.cli.service.output import pairs, print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import parse_pairs
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.times import ago, span
-from leasehold.cli.service.wording import words
+from leasehold.cli.display.output import pairs, print_json, print_shown, remark, table
+from leasehold.cli.reading.pairs import parse_pairs
+from leasehold.cli.reading.times import ago, span
+from leasehold.cli.session.completion import complete_policy
+from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.wording import words
 from scheduler.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Policy, Round
 
 app = typer.Typer(

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.service.completion import complete_project
-from leasehold.cli.service.groups import group_with_default
-from leasehold.cli.service.output import number, percent, print_json, print_shown, table
-from leasehold.cli.service.pairs import finite
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.wording import words
+from leasehold.cli.display.output import number, percent, print_json, print_shown, table
+from leasehold.cli.reading.pairs import finite
+from leasehold.cli.session.completion import complete_project
+from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Project
 
 #: Columns that go, one after the other, where the terminal is too narrow.

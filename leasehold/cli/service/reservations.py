@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.service.completion import complete_job, complete_project
-from leasehold.cli.service.each import do_to_each
-from leasehold.cli.service.groups import group_with_default
-from leasehold.cli.service.output import print_json, print_shown, table
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.times import moment, parse_moment
-from leasehold.cli.service.wording import words
+from leasehold.cli.display.output import print_json, print_shown, table
+from leasehold.cli.reading.times import moment, parse_moment
+from leasehold.cli.session.completion import complete_job, complete_project
+from leasehold.cli.session.each import do_to_each
+from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Reservation, ReservationIn
 
 Name = Annotated[str, typer.Argument(help="The reservation.")]

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service import spec_options as given
-from leasehold.cli.service.follow import await_end
+from leasehold.cli.display.output import plain, remark
+from leasehold.cli.jobspec import spec_options as given
+from leasehold.cli.jobspec.uploading import Exclude, Upload  # noqa: TC001 - typer reads them
 from leasehold.cli.service.logs import Attempts, Printer, Raw, tell_end
-from leasehold.cli.service.outages import outlast
-from leasehold.cli.service.output import plain, remark
-from leasehold.cli.service.remote import remote
 from leasehold.cli.service.submit import (
     COMMAND_KEY,
     ClientId,
@@ -22,13 +20,15 @@ from leasehold.cli.service.submit import (
     Hold,
     submit_command,
 )
-from leasehold.cli.service.uploading import Exclude, Upload  # noqa: TC001 - typer reads them
+from leasehold.cli.session.follow import await_end
+from leasehold.cli.session.outages import outlast
+from leasehold.cli.session.remote import remote
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Attempt
     from leasehold.client.streams import LogEnd
 

@@ -10,20 +10,20 @@ import typer
 from typer.core import TyperCommand
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service import spec_options as given
-from leasehold.cli.service.follow import follow_jobs, wait_for_jobs
-from leasehold.cli.service.output import number, print_json, print_shown, remark, table
-from leasehold.cli.service.problems import detail_of, field_lines, problem_error
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.spec_files import check_values, complaint, read_jobs
-from leasehold.cli.service.uploading import Exclude, Upload, send_code
-from leasehold.cli.service.wording import Wording, option_of, wording_of_job
+from leasehold.cli.display.output import number, print_json, print_shown, remark, table
+from leasehold.cli.jobspec import spec_options as given
+from leasehold.cli.jobspec.uploading import Exclude, Upload, send_code
+from leasehold.cli.reading.spec_files import check_values, complaint, read_jobs
+from leasehold.cli.session.follow import follow_jobs, wait_for_jobs
+from leasehold.cli.session.problems import detail_of, field_lines, problem_error
+from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.wording import Wording, option_of, wording_of_job
 from scheduler.errors import AdmissionError, InputError, LeaseholdError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import JobIn
 
 #: Jobs of one request; many small ones would each cost a commit.

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leasehold.cli.service.output import number, percent, print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import parse_figures
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.wording import words
+from leasehold.cli.display.output import number, percent, print_json, print_shown, remark, table
+from leasehold.cli.reading.pairs import parse_figures
+from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Pair, ThroughputIn
 
 

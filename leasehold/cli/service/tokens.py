@@ -7,17 +7,17 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.service.completion import complete_node
-from leasehold.cli.service.each import do_to_each
-from leasehold.cli.service.groups import group_with_default
-from leasehold.cli.service.output import print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import parse_workers, split_list
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.secret_files import Out, private_file
-from leasehold.cli.service.times import ago, moment, parse_span
+from leasehold.cli.display.output import print_json, print_shown, remark, table
+from leasehold.cli.reading.pairs import parse_workers, split_list
+from leasehold.cli.reading.times import ago, moment, parse_span
+from leasehold.cli.session.completion import complete_node
+from leasehold.cli.session.each import do_to_each
+from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.secret_files import Out, private_file
 
 if TYPE_CHECKING:
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Enrolment, NewToken, Token
 
 app = typer.Typer(

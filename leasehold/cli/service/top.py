@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from leasehold.cli.display.output import number, percent, plain, print_json, print_shown, table
+from leasehold.cli.reading.times import ago, parse_span, span
 from leasehold.cli.service.jobs import own_name, own_project
-from leasehold.cli.service.live_view import show_live
 from leasehold.cli.service.nodes import nodes_table
-from leasehold.cli.service.output import number, percent, plain, print_json, print_shown, table
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.times import ago, parse_span, span
+from leasehold.cli.session.live_view import show_live
+from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Job, Lease
 
 #: Shortest time between two frames: each is four requests.

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.service.completion import complete_project
-from leasehold.cli.service.output import number, percent, print_json, print_shown, table
-from leasehold.cli.service.pairs import split_list
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.times import moment, parse_past, span
+from leasehold.cli.display.output import number, percent, print_json, print_shown, table
+from leasehold.cli.reading.pairs import split_list
+from leasehold.cli.reading.times import moment, parse_past, span
+from leasehold.cli.session.completion import complete_project
+from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
 from scheduler.store.usage import UsageKey
 
 if TYPE_CHECKING:
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import ShowUsageQuery, UsageOfGroup
 
 KEYS = tuple(key.value for key in UsageKey)

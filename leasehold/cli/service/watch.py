@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.service.completion import complete_job, complete_project
-from leasehold.cli.service.follow import follow_jobs, show_event
-from leasehold.cli.service.output import remark
-from leasehold.cli.service.pairs import split_list
-from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.selection import Selector, chosen
-from leasehold.cli.service.times import parse_past
+from leasehold.cli.display.output import remark
+from leasehold.cli.jobspec.selection import Selector, chosen
+from leasehold.cli.reading.pairs import split_list
+from leasehold.cli.reading.times import parse_past
+from leasehold.cli.session.completion import complete_job, complete_project
+from leasehold.cli.session.follow import follow_jobs, show_event
+from leasehold.cli.session.remote import Json, remote
 from leasehold.naming import ACTIVE
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
 
 
 @remote

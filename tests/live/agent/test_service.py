@@ -387,7 +387,7 @@ def test_an_agent_logs_as_the_scheduler_does(node, as_json):
 
 
 def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
-    import leasehold.cli.agent as command
+    import leasehold.cli.local.agent as command
 
     seen = []
 
@@ -416,7 +416,7 @@ def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
 
 
 def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
-    import leasehold.cli.agent as command
+    import leasehold.cli.local.agent as command
 
     async def fail(told, *, stop):
         raise ExceptionGroup("tasks", [ExceptionGroup("more", [InputError("the reason")])])

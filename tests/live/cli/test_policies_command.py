@@ -8,8 +8,8 @@ import warnings
 import pytest
 from typer.testing import CliRunner
 
-from leasehold.cli import policies
-from leasehold.cli.policies import app, shown
+from leasehold.cli.local import policies
+from leasehold.cli.local.policies import app, shown
 from policies import registry
 from policies.registry import BUILT_IN
 from scheduler.errors import NotFoundError

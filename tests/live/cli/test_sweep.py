@@ -11,7 +11,7 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 
-from leasehold.cli.sweep import parse_rates, parse_seeds
+from leasehold.cli.local.sweep import parse_rates, parse_seeds
 from scheduler.errors import InputError, ParameterError
 from simulator.many.sweep import Cell, CellResult, CellStore, curves
 from simulator.report.sweep_page import _figure, write_sweep_report

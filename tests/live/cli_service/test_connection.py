@@ -12,8 +12,8 @@ import sys
 import httpx
 import pytest
 
-from leasehold.cli.service.client import ServiceClient
-from leasehold.cli.service.connection import Connection, find_connection
+from leasehold.cli.session.client import ServiceClient
+from leasehold.cli.session.connection import Connection, find_connection
 from leasehold.client.exchange import Patience
 from scheduler.errors import (
     AnswerError,

@@ -449,7 +449,7 @@ def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, lease
 def test_live_views_go_on_through_a_restart_until_they_are_interrupted(
     command, flags, job, *, scheduler, leasehold, monkeypatch
 ):
-    from leasehold.cli.service import live_view
+    from leasehold.cli.session import live_view
 
     frames = []
 

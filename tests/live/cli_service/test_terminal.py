@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.service.output import plain
-from leasehold.cli.service.terminal import TerminalText, fit_for_terminal
+from leasehold.cli.display.output import plain
+from leasehold.cli.display.terminal import TerminalText, fit_for_terminal
 from scheduler.logs.output import LogChunk
 
 #: Bytes of a job, and what a terminal gets of them.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.service.follow import figures
-from leasehold.cli.service.output import number, plain
-from leasehold.cli.service.spec_files import parse_size
-from leasehold.cli.service.times import ago, moment, parse_moment, parse_span, span, when
+from leasehold.cli.display.output import number, plain
+from leasehold.cli.reading.spec_files import parse_size
+from leasehold.cli.reading.times import ago, moment, parse_moment, parse_span, span, when
+from leasehold.cli.session.follow import figures
 from scheduler.errors import InputError
 
 

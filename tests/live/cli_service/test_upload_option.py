@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from leasehold.cli.service.packing import IGNORE_FILE, pack
+from leasehold.cli.jobspec.packing import IGNORE_FILE, pack
 from scheduler.errors import InputError
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from leasehold.cli.service import completion
-from leasehold.cli.service.follow import follow_jobs, wait_for_jobs
+from leasehold.cli.session import completion
+from leasehold.cli.session.follow import follow_jobs, wait_for_jobs
 from scheduler.errors import NotFoundError, UnreachableError
 
 

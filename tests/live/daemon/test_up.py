@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from leasehold.cli.up import next_steps
+from leasehold.cli.local.up import next_steps
 from leasehold.daemon.agent import TOKEN_FILE
 from leasehold.daemon.up import UpOptions, ensure_agent_token, run_up
 from leasehold_testing.memory_store import MemoryStore

@@ -14,7 +14,7 @@ import yaml
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
-from leasehold.cli.service.spec_files import read_jobs
+from leasehold.cli.reading.spec_files import read_jobs
 from scheduler.domain.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-import leasehold.cli.agent
+import leasehold.cli.local.agent
 from agent.process.node import ProcessJobs
 from leasehold_testing.certificates import write_certificate, write_key
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of_agents
@@ -297,10 +297,10 @@ def lines(settings):
 
     with (
         tempfile.TemporaryDirectory(prefix="lh-") as folder,
-        mock.patch.object(leasehold.cli.agent, "run_agent", run_agent),
+        mock.patch.object(leasehold.cli.local.agent, "run_agent", run_agent),
     ):
         file = agent_file(Path(folder), settings)
-        return logged(lambda: leasehold.cli.agent.agent(config=str(file)))
+        return logged(lambda: leasehold.cli.local.agent.agent(config=str(file)))
 
 
 FAR = {"times__report_every_s": 600.0}

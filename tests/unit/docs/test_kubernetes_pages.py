@@ -15,7 +15,7 @@ from agent.kubernetes.pod_options import pod_options
 from agent.kubernetes.pod_template import check_template
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
-from leasehold.cli.service.spec_files import friendly
+from leasehold.cli.reading.spec_files import friendly
 from scheduler.domain.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[3]

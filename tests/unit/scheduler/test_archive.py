@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from leasehold.cli.service.packing import pack
+from leasehold.cli.jobspec.packing import pack
 from scheduler import archive
 from scheduler.archive import check, digest_of, unpack
 from scheduler.errors import InputError
@@ -84,7 +84,7 @@ def test_links_that_lead_away_are_not_packed(tmp_path, target, said):
 def test_what_is_no_folder_or_too_much_is_not_packed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="is no folder"):
         pack(tmp_path / "absent")
-    monkeypatch.setattr("leasehold.cli.service.packing.MOST_ENTRIES", 1)
+    monkeypatch.setattr("leasehold.cli.jobspec.packing.MOST_ENTRIES", 1)
     for name in "ab":
         (tmp_path / name).touch()
     with pytest.raises(InputError, match="holds more than 1 files"):

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from leasehold.cli.traces import app
+from leasehold.cli.local.traces import app
 from scheduler.errors import InputError, TraceError
 from traces import read_throughputs, read_trace, write_throughputs
 from traces.summary import summarise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.cli.service.each import do_to_each
-from leasehold.cli.service.output import pairs
+from leasehold.cli.display.output import pairs
+from leasehold.cli.session.each import do_to_each
 from scheduler.errors import NotFoundError
 
 

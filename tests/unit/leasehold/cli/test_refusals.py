@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from leasehold.cli.main import main
-from leasehold.cli.service.client import ServiceClient
-from leasehold.cli.service.problems import problem_error
-from leasehold.cli.service.wording import option_of, sentence, wording_of_job, words
+from leasehold.cli.session.client import ServiceClient
+from leasehold.cli.session.problems import problem_error
+from leasehold.cli.session.wording import option_of, sentence, wording_of_job, words
 from leasehold.client.exchange import Patience
 from leasehold.connection import Connection, SettingsError, find_connection
 from scheduler.errors import InputError, UnreachableError

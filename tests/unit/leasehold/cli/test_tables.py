@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.service import output
-from leasehold.cli.service.columns import column_of, fitting, laid_out
-from leasehold.cli.service.output import print_text, table
+from leasehold.cli.display import output
+from leasehold.cli.display.columns import column_of, fitting, laid_out
+from leasehold.cli.display.output import print_text, table
 
 LONG = "a-very-long-name-of-a-job-that-somebody-has-made-up-for-a-night"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from leasehold.cli.service.client import ServiceClient
+from leasehold.cli.session.client import ServiceClient
 from leasehold.client import Client
 from leasehold.client.errors import UnsendableError
 from leasehold.client.exchange import Exchange, Patience

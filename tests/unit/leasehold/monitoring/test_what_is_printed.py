@@ -9,7 +9,7 @@ import pytest
 import typer
 import yaml
 
-from leasehold.cli.monitoring import alert_rules, alerts, dashboard
+from leasehold.cli.local.monitoring import alert_rules, alerts, dashboard
 from leasehold_testing.monitored import check_expressions, promtool
 from leasehold_testing.written import COPIES
 from scheduler.views.metrics import Metrics

@@ -13,8 +13,8 @@ from agent.process.confinement import OFF
 from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
 from leasehold.cli.serve_options import exits_clearly, make_config, say
-from leasehold.cli.service.connection import DEFAULT_SERVER
-from leasehold.cli.service.connection import state_dir as usual_state_dir
+from leasehold.cli.session.connection import DEFAULT_SERVER
+from leasehold.cli.session.connection import state_dir as usual_state_dir
 from leasehold.daemon.process.stopping import stop_on_signals
 from leasehold.daemon.serve import banner
 from leasehold.daemon.up import UpOptions, run_up

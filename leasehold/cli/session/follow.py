@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.outages import outlast
-from leasehold.cli.service.output import pairs, plain, print_json_line, remark
-from leasehold.cli.service.times import clock, moment
+from leasehold.cli.display.output import pairs, plain, print_json_line, remark
+from leasehold.cli.reading.times import clock, moment
+from leasehold.cli.session.outages import outlast
 from leasehold.client import ENDED
 from scheduler.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Cause, Event, EventPage, ListEventsQuery
 
 #: The first and the longest wait between two looks, as numbers of ``ServiceClient.pause``.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import typer  # noqa: TC002 - typer reads the annotations
 
-from leasehold.cli.service.client import ServiceClient
-from leasehold.cli.service.remote import open_client
+from leasehold.cli.session.client import ServiceClient
+from leasehold.cli.session.remote import open_client
 from leasehold.client.exchange import Patience
 from scheduler.errors import LeaseholdError
 

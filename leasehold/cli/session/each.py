@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.output import plain, print_json, remark
+from leasehold.cli.display.output import plain, print_json, remark
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from leasehold.cli.service.output import console, print_json_line, remark
+from leasehold.cli.display.output import console, print_json_line, remark
 from scheduler.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
 
 T = TypeVar("T")
 #: Between two frames.

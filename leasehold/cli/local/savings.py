@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold.cli import exit_codes, multi_options, options
-from leasehold.cli.compare import print_warnings, run_requests
-from leasehold.cli.service.output import print_shown, table
+from leasehold.cli.display.output import print_shown, table
+from leasehold.cli.local.compare import print_warnings, run_requests
 from scheduler.errors import ParameterError
 from simulator.many.parallel import check_policies, process_count
 from simulator.many.policy_items import parse_policies

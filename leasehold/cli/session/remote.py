@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-from leasehold.cli.service.client import ServiceClient
-from leasehold.cli.service.connection import find_connection
-from leasehold.cli.service.times import parse_span
+from leasehold.cli.reading.times import parse_span
+from leasehold.cli.session.client import ServiceClient
+from leasehold.cli.session.connection import find_connection
 from leasehold.client.exchange import Patience
 from scheduler.errors import InputError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from leasehold.cli.service.output import remark
+from leasehold.cli.display.output import remark
 from leasehold.client.outages import Outage
 from scheduler.errors import UnreachableError
 

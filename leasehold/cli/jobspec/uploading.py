@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from leasehold.cli.service.packing import pack
+from leasehold.cli.jobspec.packing import pack
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leasehold.cli.service.client import ServiceClient
+    from leasehold.cli.session.client import ServiceClient
 
 Upload: TypeAlias = Annotated[
     bool,

@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.service.times import span, written
-from leasehold.cli.service.wording import Wording, option_of, sentence
+from leasehold.cli.reading.times import span, written
+from leasehold.cli.session.wording import Wording, option_of, sentence
 from scheduler.domain.fields import LATEST_S
 from scheduler.errors import (
     AdmissionError,

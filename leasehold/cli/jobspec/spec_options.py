@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.service.completion import complete_job, complete_project
-from leasehold.cli.service.pairs import parse_figures, parse_pairs, split_list
-from leasehold.cli.service.spec_files import parse_size
-from leasehold.cli.service.times import parse_deadline, parse_span
+from leasehold.cli.reading.pairs import parse_figures, parse_pairs, split_list
+from leasehold.cli.reading.spec_files import parse_size
+from leasehold.cli.reading.times import parse_deadline, parse_span
+from leasehold.cli.session.completion import complete_job, complete_project
 from scheduler.domain.fields import Number, Word, Written
 from scheduler.domain.spec import JOB_FIELDS
 from scheduler.errors import InputError

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold import __version__
-from leasehold.cli import (
-    exit_codes,
-    multi_options,
-    options,
-)
+from leasehold.cli import exit_codes, multi_options, options
 from scheduler.errors import InputError, ParameterError
 from simulator.many.parallel import check_policies, process_count
 from simulator.many.policy_items import parse_policies

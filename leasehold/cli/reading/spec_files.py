@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.service.times import parse_deadline, parse_span
+from leasehold.cli.reading.times import parse_deadline, parse_span
 from scheduler.domain.documents import check_expansion
 from scheduler.domain.fields import Number, Word, Written
 from scheduler.domain.spec import JOB_FIELDS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.service.output import print_shown, print_text, table
+from leasehold.cli.display.output import print_shown, print_text, table
 from policies.parameters import describe
 from policies.registry import policy_class, policy_origin, usable_policies
 from scheduler.errors import NotFoundError, UnknownPolicyError

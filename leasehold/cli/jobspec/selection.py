@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from leasehold.cli.service.completion import complete_job, complete_project
-from leasehold.cli.service.pairs import parse_pairs, split_list
+from leasehold.cli.reading.pairs import parse_pairs, split_list
+from leasehold.cli.session.completion import complete_job, complete_project
 from scheduler.domain.fields import Word
 from scheduler.errors import InputError
 from scheduler.store.filters import FILTERS

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold.cli import exit_codes, multi_options, options
-from leasehold.cli.compare import run_requests
+from leasehold.cli.display.output import print_shown, table
+from leasehold.cli.local.compare import run_requests
 from leasehold.cli.options import parse_params
-from leasehold.cli.service.output import print_shown, table
-from leasehold.cli.service.times import parse_span
+from leasehold.cli.reading.times import parse_span
 from scheduler.errors import InputError, ParameterError
 from simulator.many.parallel import process_count
 

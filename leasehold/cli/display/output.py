@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from leasehold.cli.service.columns import column_of, fitting, laid_out
-from leasehold.cli.service.terminal import fit_for_terminal
+from leasehold.cli.display.columns import column_of, fitting, laid_out
+from leasehold.cli.display.terminal import fit_for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

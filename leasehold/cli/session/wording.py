@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leasehold.cli.service.spec_files import SHORT_NAMES
+from leasehold.cli.reading.spec_files import SHORT_NAMES
 from scheduler.domain.spec import JOB_FIELDS
 
 if TYPE_CHECKING:

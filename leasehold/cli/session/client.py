@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold import __version__
-from leasehold.cli.service.outages import tell_outage
-from leasehold.cli.service.output import plain
-from leasehold.cli.service.problems import error_of
-from leasehold.cli.service.wording import Wording, option_of
+from leasehold.cli.display.output import plain
+from leasehold.cli.session.outages import tell_outage
+from leasehold.cli.session.problems import error_of
+from leasehold.cli.session.wording import Wording, option_of
 from leasehold.client import errors
 from leasehold.client.blocking import Client
 from leasehold.client.exchange import Exchange, Patience

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leasehold.cli import (
-    exit_codes,
-    multi_options,
-    options,
-)
+from leasehold.cli import exit_codes, multi_options, options
 from scheduler.errors import InputError
 from simulator.many.parallel import check_policies, process_count
 from simulator.many.policy_items import parse_policies

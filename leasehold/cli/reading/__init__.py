@@ -1,0 +1,1 @@
+"""What people write: times, KEY=VALUE pairs, and files of jobs."""

@@ -1,0 +1,1 @@
+"""A session with a scheduler: connection, client, errors in words, following."""
