@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING
 
 from scheduler.control.consequences import FINAL, follow_jobs, follow_leases
 from scheduler.control.draft import Draft
-from scheduler.control.housekeeping import (
-    admit,
-    after_step,
-    enforce_time_limits,
-    renew_table,
-    when_limits_are_over,
-)
+from scheduler.control.job_table import renew_table
 from scheduler.control.operator_orders import ask_policy
+from scheduler.control.time_limits import enforce_time_limits, when_limits_are_over
+from scheduler.control.waiting_jobs import admit, after_step
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 

@@ -31,12 +31,12 @@ from scheduler.control.facts import (
     UseCounted,
     WorkersApproved,
 )
-from scheduler.control.housekeeping import after_step, hear, keep_house, next_limit_s
 from scheduler.control.inventory import approve_workers
 from scheduler.control.job_actions import act, change
 from scheduler.control.jobs import JobBook
 from scheduler.control.leases import Leases
 from scheduler.control.node_health import look_at_nodes
+from scheduler.control.node_silence import hear
 from scheduler.control.nodes import NodeBook
 from scheduler.control.operator_orders import (
     ask_policy,
@@ -47,13 +47,16 @@ from scheduler.control.operator_orders import (
     set_policy,
     set_project,
 )
+from scheduler.control.periodic import run_periodic_checks
 from scheduler.control.progress import flush_progress
 from scheduler.control.reports import meet, take_report
 from scheduler.control.reservations import delete_reservation, make_reservation
 from scheduler.control.snapshot import take_snapshot
 from scheduler.control.state import ControlState, PolicyInForce
 from scheduler.control.submitting import submit
+from scheduler.control.time_limits import next_limit_s
 from scheduler.control.view import View
+from scheduler.control.waiting_jobs import after_step
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
@@ -192,7 +195,7 @@ class Control:
         due = [name for name, at_s in timers.items() if at_s <= draft.now_s]
         draft.tell(*(ev.TimerFired(timer=name) for name in due))
         looks = draft.now_s >= state.next_look_s
-        keep_house(state, draft)
+        run_periodic_checks(state, draft)
         if looks:
             look_at_nodes(state, draft)
         if self.changes(draft):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler.control.figures import declare_missing
-from scheduler.control.housekeeping import end_parked, tell_submitted
 from scheduler.control.jobs import ENDED, JobRecord
 from scheduler.control.learning import keep_learner
 from scheduler.control.project_rules import beyond, too_heavy_for
 from scheduler.control.requests import Acted, JobAction
 from scheduler.control.specs import missed_deadline, spec_from_json
+from scheduler.control.waiting_jobs import end_parked, tell_submitted
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from scheduler.control.health import MOST_FAULTS, Fault
-from scheduler.control.housekeeping import apply_order
+from scheduler.control.node_silence import apply_order
 from scheduler.control.nodes import Doubt
 from scheduler.control.retries import Category, category_of
 from scheduler.domain.causes import Cause, FactKind

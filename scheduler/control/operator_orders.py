@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from scheduler.control.budgets import has_budget
-from scheduler.control.housekeeping import apply_order
 from scheduler.control.node_health import trust
+from scheduler.control.node_silence import apply_order
 from scheduler.control.project_rules import limits_to_json
 from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.control.state import PolicyInForce

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.housekeeping import apply_order, end_member, hear, note_death
 from scheduler.control.idle import take_use
 from scheduler.control.inventory import heed_inventory, inventory_of
 from scheduler.control.launching import time_launch
 from scheduler.control.learning import take_learning
+from scheduler.control.lease_ends import end_member
 from scheduler.control.leases import MemberEnd
 from scheduler.control.node_health import note_end
+from scheduler.control.node_silence import apply_order, hear, note_death
 from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.control.progress import take_steps
 from scheduler.control.requests import NodeAction

@@ -10,7 +10,6 @@ import numpy as np
 
 from scheduler.control.consequences import stop_times
 from scheduler.control.figures import declare_own
-from scheduler.control.housekeeping import tell_submitted
 from scheduler.control.jobs import JobRecord
 from scheduler.control.learning import keep_learner
 from scheduler.control.project_rules import beyond, too_many_workers
@@ -21,6 +20,7 @@ from scheduler.control.requests import (
     Submitted,
 )
 from scheduler.control.specs import missed_deadline
+from scheduler.control.waiting_jobs import tell_submitted
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
 from scheduler.domain.job import JobStatus, type_in
 from scheduler.domain.placeholders import filled

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.control.consequences import known, own_cause
-from scheduler.control.housekeeping import DEPENDENCY_FAILED
 from scheduler.control.jobs import ENDED
 from scheduler.control.progress import keeps_steps
 from scheduler.control.retries import spent_in_words
 from scheduler.control.specs import in_words
 from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
+from scheduler.control.waiting_jobs import DEPENDENCY_FAILED
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason

@@ -22,7 +22,7 @@ from planner.registry import make_sources
 from policies.registry import make_policy
 from scheduler.control.admission import Admission
 from scheduler.control.copies import state_of
-from scheduler.control.housekeeping import restarts
+from scheduler.control.job_table import restarts
 from scheduler.control.progress import keeps_steps, own_speed, steps_now
 from scheduler.control.specs import engine_job
 from scheduler.control.submitting import names_of

@@ -7,7 +7,7 @@ DRIVING = "scheduler/runtime/restart_driver.py"
 LEADERSHIP = "scheduler/runtime/leadership.py"
 LEASES = "scheduler/control/leases.py"
 REPORTS = "scheduler/control/reports.py"
-HOUSEKEEPING = "scheduler/control/housekeeping.py"
+LEASE_ENDS = "scheduler/control/lease_ends.py"
 MEMORY = "tests/support/leasehold_testing/memory_store.py"
 CHECKS = "scheduler/store/checks.py"
 LOOP = "agent/loop.py"
@@ -112,7 +112,7 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     (
         "w13",
-        HOUSEKEEPING,
+        LEASE_ENDS,
         "after_s=settings.margin_s)",
         "after_s=-2.0)",
         "workers are given away two seconds before the deadline",
@@ -140,7 +140,7 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     (
         "w17",
-        HOUSEKEEPING,
+        LEASE_ENDS,
         "            if not (member.wanted or live.ended or live.revoked in ABRUPT):\n",
         "            if False:\n",
         "the end of a part of a gang is not stored",

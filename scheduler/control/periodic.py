@@ -1,0 +1,40 @@
+"""Periodic checks: what becomes due without a report or a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.control.budgets import keep_budgets
+from scheduler.control.idle import heed_idle_jobs
+from scheduler.control.job_table import renew_restarts, renew_table
+from scheduler.control.lease_ends import expire, give_up_starts
+from scheduler.control.node_silence import cordon_silent_nodes, look_for_images, lose_silent_nodes
+from scheduler.control.reservations import end_reservations, release_reservations
+from scheduler.control.time_limits import enforce_time_limits
+from scheduler.control.waiting_jobs import admit
+
+if TYPE_CHECKING:
+    from scheduler.control.draft import Draft
+    from scheduler.control.state import ControlState
+
+
+def run_periodic_checks(state: ControlState, draft: Draft) -> None:
+    """Find what has become due without anybody telling."""
+    if draft.now_s >= state.next_look_s:
+        state.next_look_s = draft.now_s + state.settings.tick_s
+        expire(state, draft)
+        lose_silent_nodes(state, draft)
+        cordon_silent_nodes(state, draft)
+        enforce_time_limits(state, draft)
+        heed_idle_jobs(state, draft)
+        give_up_starts(state, draft)
+        look_for_images(state)
+        state.budgets.due |= bool(state.jobs.stopped)
+        end_reservations(state, draft)
+    if state.reservations:
+        release_reservations(state, draft)
+    state.owners.store(draft)
+    keep_budgets(state, draft)
+    admit(state, draft)
+    renew_table(state, draft)
+    renew_restarts(state, draft)
