@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.registry import make_policy
-from scheduler.control.requests import PolicyChoice
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.requests import PolicyChoice
+from scheduler.control.state.settings import ControlSettings
 from scheduler.engine.settings import EngineSettings
 from simulator.forecast.forecast import ForecastInput, forecast_packed
 from simulator.replay import Replay

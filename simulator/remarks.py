@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.control.launching import LONG_LAUNCHES
+from scheduler.control.leases.launches import LONG_LAUNCHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from scheduler.control.requests import Acted
+    from scheduler.control.facts.requests import Acted
     from scheduler.domain.commands import RecordEvent
 
 #: Different warnings of a policy that are shown; the rest is counted.

@@ -20,7 +20,7 @@ from planner.oracle import Oracle
 from planner.tables import TableBuilder
 from policies.registry import make_policy
 from scheduler.control.control import Control
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     AllocationAnswered,
     JobActionAsked,
     JobChangeAsked,
@@ -30,7 +30,7 @@ from scheduler.control.facts import (
     ReservationMade,
     ThroughputsDeclared,
 )
-from scheduler.control.requests import Submission
+from scheduler.control.facts.requests import Submission
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.answers import Solved, check_answer
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
     from policies.base import Policy
     from scheduler.control.control import Decision
-    from scheduler.control.draft import Answered
-    from scheduler.control.facts import Fact
-    from scheduler.control.leases import LiveLease
-    from scheduler.control.requests import PolicyChoice, ProjectLimits
-    from scheduler.control.settings import ControlSettings
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
+    from scheduler.control.state.draft import Answered
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.settings import ControlSettings
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.job import Job

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from policies.base import Policy
-    from scheduler.control.requests import ProjectLimits
-    from scheduler.control.settings import ControlSettings
+    from scheduler.control.facts.requests import ProjectLimits
+    from scheduler.control.state.settings import ControlSettings
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughput import ThroughputTable
     from traces.trace import Trace

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scheduler.control.facts import LeaseUntold, NodeReported, NodesHeard
+from scheduler.control.facts.facts import LeaseUntold, NodeReported, NodesHeard
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.desired_sets import DesiredSets
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from scheduler.control.control import Control, Decision
-    from scheduler.control.facts import AllocationAnswered, Fact
+    from scheduler.control.facts.facts import AllocationAnswered, Fact
     from scheduler.domain.commands import ComputeAllocation
     from simulator.world.nodes import SimulatedNode
 

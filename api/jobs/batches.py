@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from api.auth.roles import Principal
-    from scheduler.control.requests import Submission
+    from scheduler.control.facts.requests import Submission
     from scheduler.domain.spec import JobSpec
 
 #: Different expressions of one request: each is compiled, which may take a tenth of a second.

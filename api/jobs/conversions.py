@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.schemas.fields import Form
 from api.schemas.jobs import KubernetesIn
-from scheduler.control.requests import Submission
-from scheduler.control.retries import category_of
+from scheduler.control.facts.requests import Submission
+from scheduler.control.leases.retries import category_of
 from scheduler.domain.fields import Word
 from scheduler.domain.job import counts_between
 from scheduler.domain.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec

@@ -15,7 +15,7 @@ from api.routing import StrictRoute
 from api.schemas.fields import JobId
 from api.schemas.job_answers import ActedOut, BulkOut
 from api.schemas.jobs import ActIn, BulkChangeIn, ChangeIn, Chosen, ReasonIn
-from scheduler.control.requests import Acted, JobAction
+from scheduler.control.facts.requests import Acted, JobAction
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 

@@ -23,8 +23,8 @@ from api.schemas.fields import ClientId
 from api.schemas.job_answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.jobs import JobIn, LooseBatch
 from api.threads import in_thread
-from scheduler.control.requests import Fit, Submission, Submitted
-from scheduler.control.specs import missed_deadline
+from scheduler.control.facts.requests import Fit, Submission, Submitted
+from scheduler.control.facts.specs import missed_deadline
 from scheduler.domain.spec import JobSpec
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)

@@ -17,8 +17,8 @@ from api.schemas.admin import NodeReasonIn, WorkersIn
 from api.schemas.answers import NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.schemas.job_answers import NodeAttemptsOut
-from scheduler.control.node_health import without_jobs
-from scheduler.control.requests import NodeAction
+from scheduler.control.facts.requests import NodeAction
+from scheduler.control.nodes.health import without_jobs
 from scheduler.store.queries import MAX_LIMIT, AttemptQuery
 from scheduler.views.types import NodeView
 

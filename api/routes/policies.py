@@ -17,7 +17,7 @@ from api.threads import in_thread
 from policies.base import Policy
 from policies.parameters import describe
 from policies.registry import policy_origin, usable_policies
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 
 router = APIRouter(prefix="/v1", tags=["policies"], route_class=StrictRoute)
 

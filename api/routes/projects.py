@@ -11,7 +11,7 @@ from api.routing import StrictRoute
 from api.schemas.admin import ProjectIn
 from api.schemas.answers import ProjectOut, ProjectsOut
 from api.schemas.fields import ProjectName
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.facts.requests import ProjectLimits
 
 router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
 

@@ -16,7 +16,7 @@ from api.routing import StrictRoute
 from api.schemas.admin import ReservationIn
 from api.schemas.answers import ReservationOut, ReservationsOut
 from api.schemas.fields import ProjectName
-from scheduler.control.specs import in_words
+from scheduler.control.facts.specs import in_words
 from scheduler.domain.reservation import Reservation
 from scheduler.store.queries import HistoryQuery
 from scheduler.views.types import ReservedView

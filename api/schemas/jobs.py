@@ -22,7 +22,7 @@ from api.schemas.fields import (
 )
 from api.schemas.filters import selecting
 from planner.goodput import BatchLimits, splits_of
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
 from scheduler.domain.fields import Asked, Number, Word
 from scheduler.domain.job import counts_between
 from scheduler.domain.spec import JOB_FIELDS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from scheduler.control.requests import PolicyChoice
-from scheduler.control.settings import ControlSettings, IdleSettings
+from scheduler.control.facts.requests import PolicyChoice
+from scheduler.control.state.settings import ControlSettings, IdleSettings
 from scheduler.engine.settings import EngineSettings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.control.submitting import names_of
+from scheduler.control.jobs.submit import names_of
 from scheduler.errors import LeaseholdError
 from simulator.forecast.forecast import Forecast, ForecastInput, JobTimes, forecast_packed
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from scheduler.clock import Clock
-    from scheduler.control.copies import ControlCopy
+    from scheduler.control.state.copies import ControlCopy
     from scheduler.views.types import Explanation
 
 #: A forecast answers every question of the next seconds; one that took longer to make, of as long.

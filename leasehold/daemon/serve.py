@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from leasehold.config.settings import ServerConfig
     from scheduler.clock import Clock
-    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.facts.requests import PolicyChoice
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.daemon")

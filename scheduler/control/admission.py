@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.control.consequences import FINAL, follow_jobs, follow_leases
-from scheduler.control.draft import Draft
-from scheduler.control.job_table import renew_table
+from scheduler.control.jobs.table import renew_table
+from scheduler.control.jobs.time_limits import enforce_time_limits, when_limits_are_over
+from scheduler.control.jobs.waiting import admit, after_step
+from scheduler.control.leases.apply_commands import FINAL, follow_jobs, follow_leases
 from scheduler.control.operator_orders import ask_policy
-from scheduler.control.time_limits import enforce_time_limits, when_limits_are_over
-from scheduler.control.waiting_jobs import admit, after_step
+from scheduler.control.state.draft import Draft
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.state import ControlState
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.state import ControlState
 
 
 class Admission:

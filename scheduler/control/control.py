@@ -6,11 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.budgets import count_ended, take_use
-from scheduler.control.consequences import follow_jobs, follow_leases, with_reasons
-from scheduler.control.copies import copy_of
-from scheduler.control.draft import TIME_PASSES, Answered, Draft
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     AllocationAnswered,
     BackupRestored,
     JobActionAsked,
@@ -31,13 +27,16 @@ from scheduler.control.facts import (
     UseCounted,
     WorkersApproved,
 )
-from scheduler.control.inventory import approve_workers
-from scheduler.control.job_actions import act, change
-from scheduler.control.jobs import JobBook
-from scheduler.control.leases import Leases
-from scheduler.control.node_health import look_at_nodes
-from scheduler.control.node_silence import hear
-from scheduler.control.nodes import NodeBook
+from scheduler.control.jobs.actions import act, change
+from scheduler.control.jobs.submit import submit
+from scheduler.control.jobs.time_limits import next_limit_s
+from scheduler.control.jobs.waiting import after_step
+from scheduler.control.leases.apply_commands import follow_jobs, follow_leases, with_reasons
+from scheduler.control.leases.progress import flush_progress
+from scheduler.control.nodes.health import look_at_nodes
+from scheduler.control.nodes.inventory import approve_workers
+from scheduler.control.nodes.reports import meet, take_report
+from scheduler.control.nodes.silence import hear
 from scheduler.control.operator_orders import (
     ask_policy,
     declare_throughputs,
@@ -48,15 +47,16 @@ from scheduler.control.operator_orders import (
     set_project,
 )
 from scheduler.control.periodic import run_periodic_checks
-from scheduler.control.progress import flush_progress
-from scheduler.control.reports import meet, take_report
-from scheduler.control.reservations import delete_reservation, make_reservation
-from scheduler.control.snapshot import take_snapshot
-from scheduler.control.state import ControlState, PolicyInForce
-from scheduler.control.submitting import submit
-from scheduler.control.time_limits import next_limit_s
-from scheduler.control.view import View
-from scheduler.control.waiting_jobs import after_step
+from scheduler.control.projects.budgets import count_ended, take_use
+from scheduler.control.projects.reservations import delete_reservation, make_reservation
+from scheduler.control.state.copies import copy_of
+from scheduler.control.state.draft import TIME_PASSES, Answered, Draft
+from scheduler.control.state.jobs import JobBook
+from scheduler.control.state.leases import Leases
+from scheduler.control.state.nodes import NodeBook
+from scheduler.control.state.snapshot import take_snapshot
+from scheduler.control.state.state import ControlState, PolicyInForce
+from scheduler.control.state.view import View
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
@@ -67,12 +67,12 @@ from scheduler.engine.engine import Engine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from scheduler.control.copies import ControlCopy
-    from scheduler.control.facts import Fact
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.requests import PolicyChoice
-    from scheduler.control.settings import ControlSettings
-    from scheduler.control.snapshot import Taken
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.facts.requests import PolicyChoice
+    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.settings import ControlSettings
+    from scheduler.control.state.snapshot import Taken
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.knowledge import Knowledge
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from scheduler.control.budgets import has_budget
-from scheduler.control.node_health import trust
-from scheduler.control.node_silence import apply_order
-from scheduler.control.project_rules import limits_to_json
-from scheduler.control.requests import NodeAction, PolicyChoice
-from scheduler.control.state import PolicyInForce
+from scheduler.control.facts.requests import NodeAction, PolicyChoice
+from scheduler.control.nodes.health import trust
+from scheduler.control.nodes.silence import apply_order
+from scheduler.control.projects.budgets import has_budget
+from scheduler.control.projects.rules import limits_to_json
+from scheduler.control.state.state import PolicyInForce
 from scheduler.domain import events as ev
 from scheduler.domain.knowledge import Part
 from scheduler.domain.problem import Entity
 from scheduler.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
-    from scheduler.control.draft import Draft
-    from scheduler.control.facts import (
+    from scheduler.control.facts.facts import (
         NodeOrdered,
         NodeRemoved,
         PolicySet,
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
         ThroughputsDeclared,
         ThroughputsForgotten,
     )
-    from scheduler.control.nodes import NodeState
-    from scheduler.control.requests import ProjectLimits
-    from scheduler.control.state import ControlState
-    from scheduler.control.view import View
+    from scheduler.control.facts.requests import ProjectLimits
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+    from scheduler.control.state.view import View
 
 #: The parameter by which a policy asks for what entities have used of late.
 HALF_LIFE: Final = "usage_half_life_s"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.control.budgets import keep_budgets
-from scheduler.control.idle import heed_idle_jobs
-from scheduler.control.job_table import renew_restarts, renew_table
-from scheduler.control.lease_ends import expire, give_up_starts
-from scheduler.control.node_silence import cordon_silent_nodes, look_for_images, lose_silent_nodes
-from scheduler.control.reservations import end_reservations, release_reservations
-from scheduler.control.time_limits import enforce_time_limits
-from scheduler.control.waiting_jobs import admit
+from scheduler.control.jobs.table import renew_restarts, renew_table
+from scheduler.control.jobs.time_limits import enforce_time_limits
+from scheduler.control.jobs.waiting import admit
+from scheduler.control.leases.ends import expire, give_up_starts
+from scheduler.control.leases.idle_gpus import heed_idle_jobs
+from scheduler.control.nodes.silence import cordon_silent_nodes, look_for_images, lose_silent_nodes
+from scheduler.control.projects.budgets import keep_budgets
+from scheduler.control.projects.reservations import end_reservations, release_reservations
 
 if TYPE_CHECKING:
-    from scheduler.control.draft import Draft
-    from scheduler.control.state import ControlState
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.state import ControlState
 
 
 def run_periodic_checks(state: ControlState, draft: Draft) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from scheduler.clock import Clock
-    from scheduler.control.leases import LiveLease
+    from scheduler.control.state.leases import LiveLease
     from scheduler.domain.rows import AttemptRow, JobRow
     from scheduler.logs.logbook import LogBook, LogFile
     from scheduler.store.protocol import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     NodeOrdered,
     NodeRemoved,
     PolicySet,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.clock import Clock
-    from scheduler.control.facts import Fact
-    from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
-    from scheduler.control.view import View
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.facts.requests import NodeAction, PolicyChoice, ProjectLimits
+    from scheduler.control.state.view import View
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughput import SharingCost
     from scheduler.runtime.solver import Solver

@@ -14,7 +14,7 @@ from scheduler.logs.output import Outputs
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scheduler.control.requests import (
+    from scheduler.control.facts.requests import (
         Acted,
         Fit,
         JobAction,

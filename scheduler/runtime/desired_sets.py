@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from scheduler.control.consequences import stop_times
+from scheduler.control.leases.apply_commands import stop_times
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import words
 from scheduler.protocol.desired import Desired, DesiredLease, sent
@@ -20,8 +20,8 @@ from scheduler.secret_box import SecretBox
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from scheduler.control.leases import LiveLease, Member
-    from scheduler.control.view import View
+    from scheduler.control.state.leases import LiveLease, Member
+    from scheduler.control.state.view import View
     from scheduler.protocol.desired import DesiredExec
 
 _log = logging.getLogger("leasehold.service")

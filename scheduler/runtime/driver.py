@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.facts import AllocationAnswered, LeaseUntold, NodesHeard, PolicyAsked
+from scheduler.control.facts.facts import AllocationAnswered, LeaseUntold, NodesHeard, PolicyAsked
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import RevokeReason
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     from scheduler.clock import Clock
     from scheduler.control.control import Control, Decision
-    from scheduler.control.copies import ControlCopy
-    from scheduler.control.draft import Answered, Draft
-    from scheduler.control.facts import Fact
-    from scheduler.control.requests import PolicyChoice
-    from scheduler.control.snapshot import Taken
-    from scheduler.control.view import View
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.facts.requests import PolicyChoice
+    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.draft import Answered, Draft
+    from scheduler.control.state.snapshot import Taken
+    from scheduler.control.state.view import View
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Head, Store

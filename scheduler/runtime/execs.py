@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from scheduler.clock import Clock
-    from scheduler.control.leases import Member
-    from scheduler.control.view import View
+    from scheduler.control.state.leases import Member
+    from scheduler.control.state.view import View
 
 #: At once: in all, and of one job.
 MOST, MOST_OF_JOB = 64, 4

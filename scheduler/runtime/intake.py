@@ -10,8 +10,8 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.control.facts import JobsSubmitted
-from scheduler.control.specs import UNKNOWN_DURATION_S, spec_to_json
+from scheduler.control.facts.facts import JobsSubmitted
+from scheduler.control.facts.specs import UNKNOWN_DURATION_S, spec_to_json
 from scheduler.protocol.bounds import plain_json
 from scheduler.secret_box import SecretBox
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from scheduler.control.requests import Submission
+    from scheduler.control.facts.requests import Submission
     from scheduler.domain.spec import JobSpec
     from scheduler.store.protocol import Store
 

@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.clock import disagreement
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     JobActionAsked,
     JobChangeAsked,
     NodeReported,
 )
-from scheduler.control.job_actions import try_act
-from scheduler.control.requests import Submitted
-from scheduler.control.submitting import first_fit
+from scheduler.control.facts.requests import Submitted
+from scheduler.control.jobs.actions import try_act
+from scheduler.control.jobs.submit import first_fit
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.clock import Clock
-    from scheduler.control.copies import ControlCopy
-    from scheduler.control.facts import Fact
-    from scheduler.control.requests import (
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.facts.requests import (
         Acted,
         Fit,
         JobAction,
         Submission,
     )
-    from scheduler.control.view import View
+    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.view import View
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler.control.settings import ControlSettings
+from scheduler.control.state.settings import ControlSettings
 from scheduler.errors import ParameterError
 from scheduler.webhooks.webhooks import WebhookRules
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from scheduler.control.consequences import follow_leases
-from scheduler.control.jobs import ACTIVE, JobBook, JobRecord
-from scheduler.control.leases import ABRUPT, Leases, LiveLease, MemberEnd, members_of
-from scheduler.control.nodes import Doubt, NodeBook, NodeState
-from scheduler.control.owners import Owners
-from scheduler.control.project_rules import limits_from_json
-from scheduler.control.requests import NodeAction, PolicyChoice
-from scheduler.control.reservations import reservation_of
-from scheduler.control.snapshot import VERSION, Taken
-from scheduler.control.specs import spec_from_json
-from scheduler.control.state import ControlState, PolicyInForce
+from scheduler.control.facts.requests import NodeAction, PolicyChoice
+from scheduler.control.facts.specs import spec_from_json
+from scheduler.control.leases.apply_commands import follow_leases
+from scheduler.control.projects.reservations import reservation_of
+from scheduler.control.projects.rules import limits_from_json
+from scheduler.control.state.jobs import ACTIVE, JobBook, JobRecord
+from scheduler.control.state.leases import ABRUPT, Leases, LiveLease, MemberEnd, members_of
+from scheduler.control.state.nodes import Doubt, NodeBook, NodeState
+from scheduler.control.state.owners import Owners
+from scheduler.control.state.snapshot import VERSION, Taken
+from scheduler.control.state.state import ControlState, PolicyInForce
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
-    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.facts.requests import PolicyChoice
     from scheduler.domain.answers import PolicyKey, Solved
     from scheduler.domain.problem import Problem
 

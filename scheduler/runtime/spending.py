@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.control.budget_state import month_of
-from scheduler.control.budgets import KEY, has_budget
+from scheduler.control.projects.budgets import KEY, has_budget
+from scheduler.control.state.budget_state import month_of
 from scheduler.store.usage import UsageKey, UsageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.state import ControlState
+    from scheduler.control.state.state import ControlState
     from scheduler.domain.rows import SettingRow
     from scheduler.store.protocol import Store
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.clock import FAR_AHEAD_S
 from scheduler.control.control import Control
-from scheduler.control.facts import BackupRestored
+from scheduler.control.facts.facts import BackupRestored
 from scheduler.domain.rows import HistoryRow
 from scheduler.errors import (
     ParameterError,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler.clock import Clock
-    from scheduler.control.requests import PolicyChoice
-    from scheduler.control.state import PolicyInForce
+    from scheduler.control.facts.requests import PolicyChoice
+    from scheduler.control.state.state import PolicyInForce
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.runtime.driver import Told
     from scheduler.runtime.settings import RuntimeSettings

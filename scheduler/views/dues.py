@@ -13,7 +13,7 @@ from scheduler.engine.tables.jobs import NONE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.view import View
+    from scheduler.control.state.view import View
     from scheduler.domain.arrays import FloatArray, IntArray
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.consequences import known, own_cause
-from scheduler.control.jobs import ENDED
-from scheduler.control.progress import keeps_steps
-from scheduler.control.retries import spent_in_words
-from scheduler.control.specs import in_words
-from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
-from scheduler.control.waiting_jobs import DEPENDENCY_FAILED
+from scheduler.control.facts.specs import in_words
+from scheduler.control.jobs.submit import fit_of, names_of, out_of_reach, room_of
+from scheduler.control.jobs.waiting import DEPENDENCY_FAILED
+from scheduler.control.leases.apply_commands import known, own_cause
+from scheduler.control.leases.progress import keeps_steps
+from scheduler.control.leases.retries import spent_in_words
+from scheduler.control.state.jobs import ENDED
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason
@@ -40,10 +40,10 @@ from scheduler.views.types import Explanation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.leases import LiveLease
-    from scheduler.control.submitting import Room
-    from scheduler.control.view import View
+    from scheduler.control.jobs.submit import Room
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.view import View
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
 

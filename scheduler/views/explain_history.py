@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.control.jobs import ENDED
-from scheduler.control.launching import LONG_LAUNCHES
+from scheduler.control.leases.launches import LONG_LAUNCHES
+from scheduler.control.state.jobs import ENDED
 from scheduler.domain.job import JobStatus
 from scheduler.domain.troubles import REMEDIES, Trouble
 from scheduler.engine.limits.reservations import RELEASED

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.launching import launching_s
+from scheduler.control.leases.launches import launching_s
 from scheduler.engine.state.preemption_protection import WORTH, Kept, patience_s
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.leases import LiveLease
-    from scheduler.control.view import View
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.view import View
 
 _GOES_ON: Mapping[Kept, str] = {
     Kept.LEAST_TIME: "; it keeps its workers until it has run for {least} s",

@@ -11,8 +11,8 @@ from scheduler.engine.tables.jobs import WAITING
 from scheduler.views.types import QuotaInTheWay
 
 if TYPE_CHECKING:
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.view import View
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.view import View
     from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.quota import Caps
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scheduler.control.leases import LiveLease
+    from scheduler.control.state.leases import LiveLease
 
 
 def use_in_words(live: LiveLease) -> str:

@@ -24,7 +24,7 @@ from scheduler.domain.reasons import WaitReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from scheduler.control.nodes import NodeState
+    from scheduler.control.state.nodes import NodeState
     from scheduler.domain.rows import AttemptRow
     from scheduler.views.dues import Dues
     from scheduler.views.gpu_figures import GpuFigures

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from scheduler.views.types import PlannedLeaseView, PlanView
 
 if TYPE_CHECKING:
-    from scheduler.control.leases import LiveLease
-    from scheduler.control.view import View
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.view import View
     from scheduler.engine.view import EngineView
 
 #: A deadline that is less than this after the start of a round belongs to the round before.

@@ -12,7 +12,7 @@ from scheduler.views.types import JobAhead
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.view import View
+    from scheduler.control.state.view import View
     from scheduler.domain.arrays import BoolArray
 
 #: Jobs before a waiting one that its explanation names at most.

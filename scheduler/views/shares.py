@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.budgets import spending
+from scheduler.control.projects.budgets import spending
 from scheduler.domain.fair_share import factors
 from scheduler.engine.tables.jobs import HELD
 from scheduler.views.types import BudgetView
@@ -16,7 +16,7 @@ from scheduler.views.types import BudgetView
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.view import View
+    from scheduler.control.state.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

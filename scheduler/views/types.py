@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.requests import (
+    from scheduler.control.facts.requests import (
         ProjectLimits,
     )
     from scheduler.domain.causes import Cause

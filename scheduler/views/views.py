@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.inventory import in_words
-from scheduler.control.node_health import doubt_in_words
-from scheduler.control.progress import shown_steps
-from scheduler.control.requests import NodeAction, ProjectLimits
+from scheduler.control.facts.requests import NodeAction, ProjectLimits
+from scheduler.control.leases.progress import shown_steps
+from scheduler.control.nodes.health import doubt_in_words
+from scheduler.control.nodes.inventory import in_words
 from scheduler.engine.state.preemption_protection import WORTH_TELLING
 from scheduler.views.dues import dues_of_projects, fairness_of, received_shares, shares_of
 from scheduler.views.explain import reason_of
@@ -38,10 +38,10 @@ from scheduler.views.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.leases import LiveLease
-    from scheduler.control.nodes import NodeState
-    from scheduler.control.view import View
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.view import View
     from scheduler.domain.arrays import FloatArray
     from scheduler.engine.rounds.certificate import Certificate
     from scheduler.views.explain import Glance

@@ -21,11 +21,11 @@ from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from policies.registry import make_policy
 from scheduler.control.admission import Admission
-from scheduler.control.copies import state_of
-from scheduler.control.job_table import restarts
-from scheduler.control.progress import keeps_steps, own_speed, steps_now
-from scheduler.control.specs import engine_job
-from scheduler.control.submitting import names_of
+from scheduler.control.facts.specs import engine_job
+from scheduler.control.jobs.submit import names_of
+from scheduler.control.jobs.table import restarts
+from scheduler.control.leases.progress import keeps_steps, own_speed, steps_now
+from scheduler.control.state.copies import state_of
 from scheduler.domain.job import ALMOST_DONE, JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.ways import Source
@@ -40,10 +40,10 @@ from simulator.world.overheads import Overheads
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.copies import ControlCopy
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.leases import LiveLease
-    from scheduler.control.state import ControlState
+    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.state import ControlState
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from policies.registry import make_policy
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     JobActionAsked,
     JobChangeAsked,
     NodeOrdered,
@@ -19,7 +19,7 @@ from scheduler.control.facts import (
     ReservationDeleted,
     ReservationMade,
 )
-from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
+from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import InputError, LeaseholdError
 from simulator.world.projects import LIMITS, limits_of
@@ -28,7 +28,7 @@ from traces.yaml_file import read_yaml
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from scheduler.control.facts import Fact
+    from scheduler.control.facts.facts import Fact
 
 #: Who gives the orders of a file.
 ACTOR = "orders"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.facts.requests import ProjectLimits
 from scheduler.domain.quota import IdleQuota
 from scheduler.errors import InputError
 from traces.header_csv import meant

@@ -26,7 +26,7 @@ from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
-from scheduler.control.requests import PolicyChoice, Submission
+from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.service import LiveService

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from api.answers import dump, shown
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
 from scheduler.views.types import AllocationView
 
 

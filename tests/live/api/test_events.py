@@ -16,8 +16,8 @@ import leasehold.daemon
 import scheduler
 from api.auth.roles import ANONYMOUS
 from api.jobs.conversions import event_answer
-from scheduler.control.budgets import TOLD
-from scheduler.control.requests import JobAction, NodeAction
+from scheduler.control.facts.requests import JobAction, NodeAction
+from scheduler.control.projects.budgets import TOLD
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.runtime.history_kinds import EventKind

@@ -15,7 +15,7 @@ import pytest
 
 from leasehold_testing.service import FakeService
 from leasehold_testing.stage import Stage
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,

@@ -23,7 +23,7 @@ from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
-from scheduler.control.requests import PolicyChoice, Submission
+from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings

@@ -9,8 +9,8 @@ import pytest
 from leasehold_testing.faults import ShakyStore
 from leasehold_testing.stage import Stage
 from policies.registry import make_policy
-from scheduler.control.requests import PolicyChoice, Submission
-from scheduler.control.specs import engine_job
+from scheduler.control.facts.requests import PolicyChoice, Submission
+from scheduler.control.facts.specs import engine_job
 from scheduler.domain.codec import encode
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings

@@ -20,9 +20,9 @@ from leasehold.config.load import load_config
 from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.stage import Stage
 from policies.registry import make_policy
-from scheduler.control.consequences import FINAL
-from scheduler.control.facts import PolicySet, ReservationDeleted, ReservationMade
-from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
+from scheduler.control.facts.facts import PolicySet, ReservationDeleted, ReservationMade
+from scheduler.control.facts.requests import PolicyChoice, ProjectLimits, Submission
+from scheduler.control.leases.apply_commands import FINAL
 from scheduler.domain.codec import encode
 from scheduler.domain.commands import GrantLease, RecordEvent, RevokeLease
 from scheduler.domain.lease import RevokeReason

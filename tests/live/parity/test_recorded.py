@@ -19,7 +19,7 @@ from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
 from scheduler.control.control import Control
-from scheduler.control.requests import JobAction, PolicyChoice, ProjectLimits, Submission
+from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.codec import encode
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec

@@ -1,6 +1,6 @@
 """Cancel, hold, release, requeue and change, wherever a job stands."""
 
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
 from scheduler.domain.reasons import WaitReason
 
 CANCEL, HOLD, RELEASE, REQUEUE = JobAction

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.control.reports import OTHER_AGENT_S
+from scheduler.control.nodes.reports import OTHER_AGENT_S
 from scheduler.errors import ConflictError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 

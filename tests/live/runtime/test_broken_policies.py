@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 from policies import registry
 from policies.answering import PolicyAnswerer
 from policies.fifo import Fifo
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 
 MINE = PolicyChoice(name="mine")
 

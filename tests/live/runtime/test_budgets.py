@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from scheduler.control.budget_state import month_of
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.facts.requests import ProjectLimits
+from scheduler.control.state.budget_state import month_of
 from scheduler.domain.reasons import WaitReason
 from scheduler.store.sql.store import SqlStore
 from scheduler.store.usage import UsageKey, UsageQuery

@@ -10,8 +10,8 @@ from leasehold_testing.faults import Fault
 from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.work import work
 from policies.answering import PolicyAnswerer
-from scheduler.control.facts import ReservationDeleted, ReservationMade
-from scheduler.control.requests import (
+from scheduler.control.facts.facts import ReservationDeleted, ReservationMade
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,
@@ -280,7 +280,7 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
 
 
 def test_timers_are_told_last_and_ends_in_the_simulators_order():
-    from scheduler.control.draft import Draft
+    from scheduler.control.state.draft import Draft
     from scheduler.domain.lease import EndReason
 
     def end(lease_id, reason):

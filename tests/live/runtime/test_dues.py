@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 
 ONE = {"n0": ("v100",)}
 FAIR = PolicyChoice(name="max_min_fairness")

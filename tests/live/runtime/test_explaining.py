@@ -7,7 +7,7 @@ import pytest
 
 from leasehold_testing.inline_solver import InlineSolver
 from policies.answering import PolicyAnswerer
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import PolicyChoice, ProjectLimits
+from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 
 FOUR = {"n0": ("v100", "v100"), "n1": ("v100", "v100")}
 CHOICE = PolicyChoice(name="hierarchical", parameters={"usage_half_life_s": "400"})

@@ -9,7 +9,7 @@ import pytest
 from leasehold.daemon import forecasts
 from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
-from scheduler.control.requests import JobAction, ProjectLimits, Submission
+from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import JobAction, PolicyChoice, ProjectLimits, Submission
+from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.store.queries import HistoryQuery
 
 FAIR = PolicyChoice(name="max_min_fairness")

@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 
 from leasehold_testing.transcript import check_golden, fields, transcript
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,

@@ -2,7 +2,7 @@
 
 import orjson
 
-from scheduler.control.requests import NodeAction, PolicyChoice
+from scheduler.control.facts.requests import NodeAction, PolicyChoice
 from scheduler.protocol.desired import desired_from_dict
 
 NODES = {"n0": ("v100",), "n1": ("k80",)}

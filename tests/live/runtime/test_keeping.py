@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from scheduler.control.facts import BackupRestored
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.facts import BackupRestored
+from scheduler.control.facts.requests import JobAction
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
 from scheduler.logs import following
 from scheduler.logs.logbook import LogBook

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 from simulator.world.overheads import Overhead
 
 NODES = {"n0": ("v100",), "n1": ("v100",)}

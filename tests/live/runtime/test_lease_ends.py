@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.control.leases import LiveLease, Member, MemberEnd
-from scheduler.control.reports import OTHER_AGENT_S
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
+from scheduler.control.nodes.reports import OTHER_AGENT_S
+from scheduler.control.state.leases import LiveLease, Member, MemberEnd
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from simulator.world.nodes import Mishap

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import JobAction, ProjectLimits
+from scheduler.control.facts.requests import JobAction, ProjectLimits
 from scheduler.domain.causes import FactKind
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
 from scheduler.errors import NotLeadingError
 from scheduler.logs import following
 from scheduler.logs.output import LogEnd, LogGap, LogWanted

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap

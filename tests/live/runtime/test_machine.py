@@ -15,14 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.stage import Stage, canonical, picture
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,
     ProjectLimits,
     Submission,
 )
-from scheduler.control.submitting import fit_of
+from scheduler.control.jobs.submit import fit_of
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
-from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
+from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
+from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError

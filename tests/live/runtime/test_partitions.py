@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from leasehold_testing.stage import Stage
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,

@@ -1,6 +1,6 @@
 """The plan of the next round, as the service shows it before that round begins."""
 
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 
 FAIR = PolicyChoice(name="max_min_fairness")
 

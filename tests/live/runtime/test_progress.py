@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scheduler.control.requests import JobAction, PolicyChoice
+from scheduler.control.facts.requests import JobAction, PolicyChoice
 from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap
 

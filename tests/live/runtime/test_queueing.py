@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 
 
 def test_an_explanation_lists_the_jobs_ahead_with_their_lags_and_plans(live):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import JobAction, PolicyChoice, ProjectLimits, Submission
+from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.quota import IdleQuota
 from scheduler.domain.reasons import WaitReason
 from simulator.world.nodes import Mishap

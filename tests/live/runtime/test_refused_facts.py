@@ -15,7 +15,7 @@ from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
-from scheduler.control.requests import JobAction, Submission
+from scheduler.control.facts.requests import JobAction, Submission
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import (
@@ -277,7 +277,7 @@ def test_nobody_has_done_more_steps_than_a_job_has(live):
 
 
 def test_a_cluster_has_so_many_worker_types_and_no_more(live, monkeypatch):
-    monkeypatch.setattr("scheduler.control.reports.MOST_TYPES", 3)
+    monkeypatch.setattr("scheduler.control.nodes.reports.MOST_TYPES", 3)
 
     async def story(stage):
         report = stage.node("n0").report()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.facts.requests import ProjectLimits
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.reservation import Reservation
 

@@ -19,7 +19,7 @@ from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
-from scheduler.control.requests import Submission
+from scheduler.control.facts.requests import Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import (
     CodecError,

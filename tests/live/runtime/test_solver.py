@@ -18,7 +18,7 @@ from leasehold_testing.inline_solver import InlineSolver
 from policies.answering import PolicyAnswerer, small_problem
 from policies.base import Policy
 from policies.registry import BUILT_IN
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.answers import Question, Solved, TableOnce, check_answer
 from scheduler.errors import SolveError, SupersededError

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.control.requests import JobAction, ProjectLimits, Submission
+from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
 from scheduler.runtime.intake import digest_of, submitted

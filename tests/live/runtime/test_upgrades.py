@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.control.owners import Owners
-from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
+from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
+from scheduler.control.state.owners import Owners
 from scheduler.engine import version
 from scheduler.engine.engine import Engine
 from scheduler.errors import StoreFullError

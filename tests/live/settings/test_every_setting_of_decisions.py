@@ -8,7 +8,7 @@ import pytest
 
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
 from leasehold_testing.played import configured, held_back, outcome, reported
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.facts.requests import ProjectLimits
 from scheduler.protocol.gpu_use import GpuUse
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 from simulator.world.nodes import Mishap

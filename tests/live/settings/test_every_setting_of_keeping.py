@@ -15,7 +15,7 @@ from leasehold_testing.packed_code import packed_code
 from leasehold_testing.played import configured, outcome, played
 from leasehold_testing.served import served
 from policies.testing import make_problem, make_table
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 from scheduler.errors import LeaseholdError, SolveError, StoreUnavailableError
 from scheduler.logs.output import LogWanted
 from scheduler.runtime.solver import Failure, _Seat

@@ -25,7 +25,7 @@ import httpx
 import pytest
 
 from leasehold_testing.stored import entry, job_row, lead
-from scheduler.control.specs import spec_from_json
+from scheduler.control.facts.specs import spec_from_json
 from scheduler.store.sql.store import SqlStore
 
 
@@ -135,9 +135,9 @@ def test_a_job_is_offered_what_the_source_knows():
 EVENT: Final = """
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
-from scheduler.control.facts import JobsSubmitted
-from scheduler.control.requests import PolicyChoice, Submission
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.facts import JobsSubmitted
+from scheduler.control.facts.requests import PolicyChoice, Submission
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.spec import JobSpec
 from scheduler.runtime.history_kinds import EventKind
 

@@ -252,7 +252,7 @@ CHANGES: Final[tuple[Change, ...]] = (
                 text='    DEADLINE_GIVEN = "deadline_given"\n',
             ),
             Insertion(
-                path="scheduler/control/submitting.py",
+                path="scheduler/control/jobs/submit.py",
                 before="    if record.parked is None:\n        tell_submitted(",
                 text="    if item.spec.deadline_s is not None:\n"
                 '        draft.note("deadline_given", "job", record.job_id, actor=actor)\n',

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from planner.knowledge import LearnedKnowledge
 from policies.registry import make_policy
 from scheduler.control.control import Control
-from scheduler.control.facts import AllocationAnswered, JobsSubmitted, NodeReported
-from scheduler.control.requests import PolicyChoice, Submission
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.facts import AllocationAnswered, JobsSubmitted, NodeReported
+from scheduler.control.facts.requests import PolicyChoice, Submission
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.answers import Solved
 from scheduler.domain.spec import JobSpec
 from scheduler.protocol.reports import NodeReport, WorkerReport
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler.control.control import Decision
-    from scheduler.control.draft import Answered
-    from scheduler.control.facts import Fact
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.state.draft import Answered
     from scheduler.domain.sources import ConfigurationSource
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import LeaseReport

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scheduler.runtime.solver import policy_key
 
 if TYPE_CHECKING:
-    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.facts.requests import PolicyChoice
     from scheduler.domain.answers import Solved
     from scheduler.domain.problem import Problem
     from scheduler.runtime.solver import Answerer

@@ -19,7 +19,7 @@ from leasehold.config.load import load_config
 from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold_testing.stage import Stage
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
 from scheduler.errors import AdmissionError
 from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.store.queries import HistoryQuery

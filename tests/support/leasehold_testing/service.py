@@ -17,7 +17,7 @@ from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.service_settings import FakeSettings
 from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, spec_digest, wait_reason
 from scheduler.clock import WallClock
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     Acted,
     Fit,
     FitConfiguration,
@@ -25,7 +25,7 @@ from scheduler.control.requests import (
     NodeAction,
     Submitted,
 )
-from scheduler.control.specs import missed_deadline
+from scheduler.control.facts.specs import missed_deadline
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
@@ -55,7 +55,7 @@ from scheduler.views.types import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scheduler.control.requests import Submission
+    from scheduler.control.facts.requests import Submission
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.reports import NodeReport
 

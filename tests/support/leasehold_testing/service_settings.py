@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leasehold_testing.memory_store import MemoryStore
-    from scheduler.control.requests import PolicyChoice, ProjectLimits
+    from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughput import ProfileKey, SharingCost
     from scheduler.views.types import LeaseView

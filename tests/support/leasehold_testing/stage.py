@@ -21,7 +21,7 @@ from leasehold_testing.links import FakeAgent, InlineExecutor, ServiceLink
 from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
-from scheduler.control.leases import LiveLease
+from scheduler.control.state.leases import LiveLease
 from scheduler.domain.codec import encode
 from scheduler.domain.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.control.control import Control
-    from scheduler.control.requests import Submission, Submitted
-    from scheduler.control.state import ControlState
-    from scheduler.control.view import View
+    from scheduler.control.facts.requests import Submission, Submitted
+    from scheduler.control.state.state import ControlState
+    from scheduler.control.state.view import View
     from scheduler.domain import commands as do
     from scheduler.runtime.driver import Driver
     from scheduler.runtime.settings import RuntimeSettings

@@ -10,8 +10,8 @@ from scheduler.control import control
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scheduler.control.draft import Draft
-    from scheduler.control.facts import Fact
+    from scheduler.control.facts.facts import Fact
+    from scheduler.control.state.draft import Draft
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from policies.registry import make_policy
-from scheduler.control.facts import JobActionAsked, JobChangeAsked, NodeOrdered
-from scheduler.control.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked, NodeOrdered
+from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable

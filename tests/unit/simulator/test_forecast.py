@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from policies.registry import make_policy
-from scheduler.control.requests import PolicyChoice, ProjectLimits
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings

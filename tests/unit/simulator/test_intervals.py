@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from leasehold.cli.main import app
 from policies.registry import make_policy
-from scheduler.control.settings import ControlSettings
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ParameterError

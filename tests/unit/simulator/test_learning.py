@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from planner.goodput import BatchLimits, ThroughputModel, best_batch
-from scheduler.control.settings import ControlSettings, PolicyChoice
+from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError, ParameterError, TraceError

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.control.settings import ControlSettings, PolicyChoice
+from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.job import Job
 from scheduler.errors import InputError, ParameterError
 from simulator.request import Service, SimulationRequest

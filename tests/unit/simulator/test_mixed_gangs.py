@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from policies.registry import policy_names
-from scheduler.control.requests import PolicyChoice
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.requests import PolicyChoice
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
 from simulator.request import Service, SimulationRequest

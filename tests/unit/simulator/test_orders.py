@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from leasehold.cli.main import app
 from policies.registry import make_policy
-from scheduler.control.requests import PolicyChoice
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.requests import PolicyChoice
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from leasehold.cli.main import app
 from planner.oracle import build_table
 from policies.registry import make_policy
-from scheduler.control.requests import PolicyChoice, ProjectLimits
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.configuration import Configuration
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.sources import ConfigurationSource

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.control.settings import ControlSettings, PolicyChoice
+from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings

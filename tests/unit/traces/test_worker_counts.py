@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.oracle import build_table
-from scheduler.control.settings import ControlSettings, PolicyChoice
+from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job, counts_between
 from scheduler.domain.throughput import ThroughputTable

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[3]
 MODULES = (
     "scheduler/runtime/driver.py",
     "scheduler/runtime/leadership.py",
-    "scheduler/control/leases.py",
-    "scheduler/control/reports.py",
+    "scheduler/control/state/leases.py",
+    "scheduler/control/nodes/reports.py",
     "tests/support/leasehold_testing/memory_store.py",
     "scheduler/store/checks.py",
     "agent/loop.py",

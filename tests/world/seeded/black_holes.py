@@ -10,8 +10,8 @@ from scheduler.domain.lease import EndReason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scheduler.control.nodes import NodeState
-    from scheduler.control.view import View
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.view import View
     from scheduler.domain.rows import AttemptRow
     from scheduler.store.protocol import Entry
     from seeded.world import World

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.requests import JobAction, NodeAction
+from scheduler.control.facts.requests import JobAction, NodeAction
 from scheduler.domain.job import JobStatus
 from seeded.scenario import FADING, POLICIES, STORM_S
 

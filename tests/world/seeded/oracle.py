@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold_testing.stage import canonical, check_state, check_view
 from planner.knowledge import LearnedKnowledge
-from scheduler.control.leases import ABRUPT
+from scheduler.control.state.leases import ABRUPT
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
@@ -23,7 +23,7 @@ from seeded.machines import EPOCH_S
 if TYPE_CHECKING:
     from agent.reconcile import View
     from leasehold_testing.memory_store import MemoryStore
-    from scheduler.control.state import ControlState
+    from scheduler.control.state.state import ControlState
     from scheduler.domain.problem import Problem
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.reports import NodeReport

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts.requests import PolicyChoice
 from seeded.jobs import Mishap
 
 #: Worker types and their speeds.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scheduler.control.budgets import spending
-from scheduler.control.jobs import ENDED
+from scheduler.control.projects.budgets import spending
+from scheduler.control.state.jobs import ENDED
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leasehold_testing.memory_store import MemoryStore
-    from scheduler.control.state import ControlState
+    from scheduler.control.state.state import ControlState
     from scheduler.domain.rows import AttemptRow
     from scheduler.runtime.driver import Driver
     from scheduler.store.protocol import Entry

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agent.link.http_link import HttpLink
-    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.facts.requests import PolicyChoice
     from scheduler.domain.answers import Solved
     from scheduler.domain.problem import Problem
     from scheduler.protocol.desired import Desired

@@ -21,7 +21,7 @@ from agent.loop import Agent, AgentSettings
 from agent.machine import Machine as AgentMachine
 from planner.knowledge import LearnedKnowledge
 from scheduler.clock import CATCH_UP, WallClock
-from scheduler.control.requests import ProjectLimits, Submission
+from scheduler.control.facts.requests import ProjectLimits, Submission
 from scheduler.domain.profiling import Profiling
 from scheduler.domain.quota import IdleQuota
 from scheduler.domain.spec import JobSpec

@@ -10,7 +10,7 @@ from leasehold.config.fields import describe
 from leasehold.config.load import load_config
 from leasehold.config.settings import ServerConfig
 from leasehold.daemon.settings import runtime_settings
-from scheduler.control.settings import ControlSettings
+from scheduler.control.state.settings import ControlSettings
 from scheduler.runtime.settings import RuntimeSettings
 
 #: Settings of the daemon's shell: where it listens, what it stores and keeps, how it logs, who may

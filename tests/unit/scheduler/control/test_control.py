@@ -12,18 +12,18 @@ from leasehold_testing.control_shell import (
     submission,
     told,
 )
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     JobActionAsked,
     NodeOrdered,
     ProjectSet,
 )
-from scheduler.control.requests import (
+from scheduler.control.facts.requests import (
     JobAction,
     NodeAction,
     ProjectLimits,
 )
-from scheduler.control.snapshot import take_snapshot
-from scheduler.control.submitting import fit_of
+from scheduler.control.jobs.submit import fit_of
+from scheduler.control.state.snapshot import take_snapshot
 from scheduler.domain import commands as do
 from scheduler.domain.codec import encode
 from scheduler.domain.configuration import CONSOLIDATED, Configuration

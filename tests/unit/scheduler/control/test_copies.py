@@ -6,10 +6,10 @@ from planner.knowledge import LearnedKnowledge
 from policies.registry import make_policy
 from scheduler.control.admission import Admission
 from scheduler.control.control import Control
-from scheduler.control.copies import state_of
-from scheduler.control.facts import PolicySet
-from scheduler.control.requests import PolicyChoice, ProjectLimits
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.facts import PolicySet
+from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
+from scheduler.control.state.copies import state_of
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind

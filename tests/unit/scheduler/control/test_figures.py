@@ -9,9 +9,9 @@ from planner import estimator as estimators
 from planner import fitting
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
-from scheduler.control.copies import copy_of, state_of
-from scheduler.control.facts import JobActionAsked, ThroughputsDeclared, ThroughputsForgotten
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.facts import JobActionAsked, ThroughputsDeclared, ThroughputsForgotten
+from scheduler.control.facts.requests import JobAction
+from scheduler.control.state.copies import copy_of, state_of
 from scheduler.domain.job import JobStatus
 from scheduler.domain.knowledge import Part
 from scheduler.errors import NotFoundError

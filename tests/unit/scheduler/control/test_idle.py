@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from leasehold_testing.control_shell import Shell, new_control, report, submission
-from scheduler.control.copies import copy_of, state_of
-from scheduler.control.settings import IdleSettings
+from scheduler.control.state.copies import copy_of, state_of
+from scheduler.control.state.settings import IdleSettings
 from scheduler.domain.commands import RevokeLease
 from scheduler.protocol.gpu_use import GpuUse
 from scheduler.protocol.reports import LeaseReport, LeaseState

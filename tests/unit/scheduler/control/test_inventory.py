@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from leasehold_testing.control_shell import begin, new_control, report, submission, told
-from scheduler.control.facts import WorkersApproved
-from scheduler.control.nodes import TOLD_AGAIN_S
+from scheduler.control.facts.facts import WorkersApproved
+from scheduler.control.state.nodes import TOLD_AGAIN_S
 from scheduler.errors import InputError
 
 

@@ -11,9 +11,9 @@ import pytest
 from leasehold_testing.control_shell import Shell, new_control, report, submission
 from planner.goodput import ThroughputModel
 from planner.knowledge import LearnedKnowledge
-from scheduler.control.copies import copy_of, state_of
-from scheduler.control.facts import JobActionAsked
-from scheduler.control.requests import JobAction, PolicyChoice
+from scheduler.control.facts.facts import JobActionAsked
+from scheduler.control.facts.requests import JobAction, PolicyChoice
+from scheduler.control.state.copies import copy_of, state_of
 from scheduler.domain.codec import encode
 from scheduler.domain.commands import GrantLease
 from scheduler.domain.knowledge import Part

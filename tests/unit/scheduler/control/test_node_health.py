@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from leasehold_testing.control_shell import Shell, begin, new_control, report, submission
-from scheduler.control.facts import JobActionAsked, NodeOrdered
-from scheduler.control.health import NodeHealth
-from scheduler.control.leases import MemberEnd
-from scheduler.control.node_health import (
+from scheduler.control.facts.facts import JobActionAsked, NodeOrdered
+from scheduler.control.facts.requests import JobAction, NodeAction
+from scheduler.control.nodes.health import (
     AVOID_S,
     SLOW,
     WINDOW_S,
@@ -19,8 +18,9 @@ from scheduler.control.node_health import (
     note_end,
     without_jobs,
 )
-from scheduler.control.nodes import Doubt
-from scheduler.control.requests import JobAction, NodeAction
+from scheduler.control.state.leases import MemberEnd
+from scheduler.control.state.node_evidence import NodeHealth
+from scheduler.control.state.nodes import Doubt
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
 NODES = ("bad", *(f"good-{n}" for n in range(5)))

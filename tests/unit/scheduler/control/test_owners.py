@@ -4,11 +4,11 @@ import pytest
 
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
-from scheduler.control.copies import state_of
-from scheduler.control.facts import JobsSubmitted
-from scheduler.control.owners import Owners
-from scheduler.control.requests import Submission
-from scheduler.control.settings import ControlSettings
+from scheduler.control.facts.facts import JobsSubmitted
+from scheduler.control.facts.requests import Submission
+from scheduler.control.state.copies import state_of
+from scheduler.control.state.owners import Owners
+from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import ParameterError
 

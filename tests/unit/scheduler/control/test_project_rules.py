@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.control.project_rules import beyond, limits_from_json, limits_to_json, too_heavy_for
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.facts.requests import ProjectLimits
+from scheduler.control.projects.rules import beyond, limits_from_json, limits_to_json, too_heavy_for
 from scheduler.domain.spec import JobSpec
 
 LIMITS = ProjectLimits(

@@ -10,14 +10,14 @@ import pytest
 from leasehold_testing.control_shell import Shell, begin, report, submission
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
-from scheduler.control.copies import state_of
-from scheduler.control.facts import (
+from scheduler.control.facts.facts import (
     JobActionAsked,
     NodesHeard,
     ReservationDeleted,
     ReservationMade,
 )
-from scheduler.control.requests import JobAction
+from scheduler.control.facts.requests import JobAction
+from scheduler.control.state.copies import state_of
 from scheduler.domain.events import ReservationsChanged
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason

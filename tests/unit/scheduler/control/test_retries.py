@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leasehold_testing.control_shell import Shell, begin, report, submission
-from scheduler.control.facts import JobActionAsked
-from scheduler.control.requests import JobAction
-from scheduler.control.retries import Category, category_of, spent_in_words
+from scheduler.control.facts.facts import JobActionAsked
+from scheduler.control.facts.requests import JobAction
+from scheduler.control.leases.retries import Category, category_of, spent_in_words
 from scheduler.domain.troubles import Trouble
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 

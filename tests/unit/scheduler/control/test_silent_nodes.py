@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from leasehold_testing.control_shell import Shell, begin, report, submission
-from scheduler.control.facts import NodeOrdered, NodesHeard
-from scheduler.control.nodes import SILENT
-from scheduler.control.requests import NodeAction
+from scheduler.control.facts.facts import NodeOrdered, NodesHeard
+from scheduler.control.facts.requests import NodeAction
+from scheduler.control.state.nodes import SILENT
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.reports import LeaseReport, LeaseState
 from scheduler.views.explain import Glance, explain

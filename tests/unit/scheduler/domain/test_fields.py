@@ -9,7 +9,7 @@ from api.schemas.jobs import JobIn
 from leasehold.cli.jobspec.spec_options import job_of_options
 from leasehold.cli.reading.spec_files import SHORT_NAMES, friendly
 from leasehold.cli.session.wording import option_of
-from scheduler.control.specs import spec_from_json, spec_to_json
+from scheduler.control.facts.specs import spec_from_json, spec_to_json
 from scheduler.domain.fields import Number, Word, Written
 from scheduler.domain.spec import JOB_FIELDS, JobSpec
 

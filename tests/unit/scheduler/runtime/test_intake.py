@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.control.specs import spec_to_json
+from scheduler.control.facts.specs import spec_to_json
 from scheduler.domain.placeholders import filled
 from scheduler.domain.spec import JobSpec
 from scheduler.protocol.bounds import plain_json

@@ -9,8 +9,8 @@ from leasehold.config.load import load_config
 from leasehold.config.show import rows
 from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold_testing.memory_store import MemoryStore
-from scheduler.control.facts import JobsSubmitted
-from scheduler.control.requests import Submission
+from scheduler.control.facts.facts import JobsSubmitted
+from scheduler.control.facts.requests import Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import ConfigError, InputError
 from scheduler.runtime.intake import digest_of, submitted

@@ -1,0 +1,1 @@
+"""Facts and requests: all that changes what control decides by, as frozen values."""

@@ -1,0 +1,1 @@
+"""Jobs: submitted, changed, kept waiting, limited in time, and what they declare."""

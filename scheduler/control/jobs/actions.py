@@ -1,0 +1,239 @@
+"""What people do to jobs that are there: cancel, hold, release, requeue, change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.control.facts.requests import Acted, JobAction
+from scheduler.control.facts.specs import missed_deadline, spec_from_json
+from scheduler.control.jobs.declared_throughputs import declare_missing
+from scheduler.control.jobs.learning import keep_learner
+from scheduler.control.jobs.waiting import end_parked, tell_submitted
+from scheduler.control.projects.rules import beyond, too_heavy_for
+from scheduler.control.state.jobs import ENDED, JobRecord
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.job import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.state import ControlState
+    from scheduler.control.state.view import View
+    from scheduler.domain.rows import JobRow
+
+
+def act(state: ControlState, draft: Draft, fact: JobActionAsked) -> tuple[Acted, ...]:
+    """Do something to jobs; each stands for itself."""
+    why = {"reason": fact.reason} if fact.reason else {}
+    return tuple(
+        _act(state, draft, job_id, fact.action, fact.rows.get(job_id), actor=fact.actor, why=why)
+        for job_id in fact.job_ids
+    )
+
+
+def try_act(
+    state: ControlState | View,
+    job_ids: Sequence[str],
+    action: JobAction,
+    rows: Mapping[str, JobRow],
+) -> tuple[Acted, ...]:
+    """Return what ``act`` would do to jobs, and do nothing."""
+    return tuple(_checked(state, job_id, action, rows.get(job_id)) for job_id in job_ids)
+
+
+def _checked(
+    state: ControlState | View, job_id: str, action: JobAction, row: JobRow | None
+) -> Acted:
+    record = state.jobs.by_id.get(job_id)
+    if record is None:
+        return _check_ended(state, job_id, action, row)
+    may = {
+        JobAction.CANCEL: True,
+        JobAction.HOLD: record.status is not JobStatus.HELD,
+        JobAction.RELEASE: record.status is JobStatus.HELD,
+        JobAction.REQUEUE: record.status is JobStatus.RUNNING,
+    }
+    return Acted(job_id=job_id, changed=may[action])
+
+
+def _act(
+    state: ControlState,
+    draft: Draft,
+    job_id: str,
+    action: JobAction,
+    row: JobRow | None,
+    *,
+    actor: str,
+    why: Mapping[str, str],
+) -> Acted:
+    record = state.jobs.by_id.get(job_id)
+    acted = _checked(state, job_id, action, row)
+    if record is None:
+        if acted.changed and row is not None:
+            _take_up_again(state, draft, row, actor, why)
+        return acted
+    draft.actors[job_id] = actor
+    if acted.changed:
+        work = {
+            JobAction.CANCEL: _cancel,
+            JobAction.HOLD: _hold,
+            JobAction.RELEASE: _release,
+            JobAction.REQUEUE: _requeue,
+        }[action]
+        work(state, draft, record)
+        draft.note(f"{action.value}_requested", "job", job_id, actor=actor, **why)
+    return acted
+
+
+def _check_ended(
+    state: ControlState | View, job_id: str, action: JobAction, row: JobRow | None
+) -> Acted:
+    if row is None:
+        return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
+    if row.status not in ENDED:
+        # It was read before the decision that took it in; whoever asks again will find it.
+        return Acted(job_id=job_id, code="conflict", error=f"job '{job_id}' has just changed")
+    if action is JobAction.CANCEL and row.status is JobStatus.CANCELLED:
+        return Acted(job_id=job_id)  # so that a request can be sent again
+    if action is not JobAction.REQUEUE:
+        return Acted(
+            job_id=job_id,
+            code="conflict",
+            error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
+        )
+    limits = state.jobs.limits.get(row.project)
+    if limits is not None and (wide := beyond(limits, spec_from_json(row.spec), row.weight)):
+        return Acted(job_id=job_id, code="quota", error=wide)
+    return Acted(job_id=job_id, changed=True)
+
+
+def _take_up_again(
+    state: ControlState, draft: Draft, row: JobRow, actor: str, why: Mapping[str, str]
+) -> None:
+    """Let a job that has ended wait again; one that completed begins anew.
+
+    It waits for those of its dependencies that are active, and for none that has ended.
+    """
+    profiles = state.knowledge.profiles
+    record = JobRecord.of_row(row, profile=-1)
+    record.profile = state.knowledge.profile_of(record.spec, record.job_id)
+    state.table_due |= record.profile == profiles
+    if record.spec.batch:
+        keep_learner(state, draft)
+    declare_missing(state, (record.spec,), state.engine.cluster.type_names)
+    if row.status is JobStatus.COMPLETED:
+        record.steps_done = 0.0
+    record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None
+    record.failures = 0
+    record.let_in = Cause(fact=FactKind.JOB_REQUEUED, subject=record.job_id)
+    active = state.jobs.by_id
+    record.waits_for = frozenset(other for other in record.spec.depends_on if other in active)
+    record.parked = state.jobs.parked_reason(record)
+    record.reason = "" if record.parked is None else record.parked.value
+    state.jobs.add(record)
+    state.jobs.touch(record, draft.now_s)
+    draft.actors[record.job_id] = actor
+    words = {"was": row.status.value, **why}
+    draft.note("requeue_requested", "job", record.job_id, actor=actor, **words)
+    if record.parked is None:
+        tell_submitted(state, draft, record)
+
+
+def _cancel(state: ControlState, draft: Draft, record: JobRecord) -> None:
+    if record.parked is not None:
+        end_parked(state, draft, record, JobStatus.CANCELLED, "")
+    else:
+        draft.tell(ev.JobCancelled(job_id=record.job_id))
+
+
+def _hold(state: ControlState, draft: Draft, record: JobRecord) -> None:
+    if record.parked is not None:
+        record.status = JobStatus.HELD
+        state.jobs.touch(record, draft.now_s)
+        state.jobs.recheck = True
+    else:
+        draft.tell(ev.JobHeld(job_id=record.job_id))
+
+
+def _release(state: ControlState, draft: Draft, record: JobRecord) -> None:
+    if record.parked is not None:
+        record.status = JobStatus.WAITING
+        state.jobs.touch(record, draft.now_s)
+        state.jobs.recheck = True
+    else:
+        draft.tell(ev.JobReleased(job_id=record.job_id))
+
+
+def _requeue(_state: ControlState, draft: Draft, record: JobRecord) -> None:
+    draft.tell(ev.JobRequeued(job_id=record.job_id))
+
+
+def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Acted, ...]:
+    """Change weight or deadline of jobs that have not ended; each stands for itself."""
+    deadline_s, rows, actor = fact.deadline_s, fact.rows, fact.actor
+    results = []
+    for job_id in fact.job_ids:
+        record = state.jobs.by_id.get(job_id)
+        if record is None:
+            results.append(_unchangeable(job_id, rows.get(job_id)))
+            continue
+        due_s = None if deadline_s == record.deadline_s else deadline_s
+        if late := missed_deadline(due_s, now_s=draft.wall_s):
+            results.append(Acted(job_id=job_id, code="invalid", error=late))
+            continue
+        if wide := _too_heavy(state, record, fact.weight):
+            results.append(Acted(job_id=job_id, code="quota", error=wide))
+            continue
+        changed = _change_weight(draft, record, fact.weight)
+        if deadline_s is not None or fact.clear_deadline:
+            changed |= _change_deadline(draft, record, None if fact.clear_deadline else deadline_s)
+        if changed:
+            state.jobs.touch(record, draft.now_s)
+            draft.note(
+                "job_changed",
+                "job",
+                job_id,
+                actor=actor,
+                weight=record.weight,
+                deadline_s=record.deadline_s,
+            )
+        results.append(Acted(job_id=job_id, changed=changed))
+    return tuple(results)
+
+
+def _too_heavy(state: ControlState, record: JobRecord, weight: float | None) -> str:
+    """Say that a job may not be given a weight; it may always be given a smaller one."""
+    if weight is None or weight <= record.weight:
+        return ""
+    return too_heavy_for(state.jobs.limits.get(record.project), weight)
+
+
+def _unchangeable(job_id: str, row: JobRow | None) -> Acted:
+    if row is None:
+        return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
+    return Acted(
+        job_id=job_id,
+        code="conflict",
+        error=f"job '{job_id}' has ended as {row.status.value}; it cannot be changed",
+    )
+
+
+def _change_weight(draft: Draft, record: JobRecord, weight: float | None) -> bool:
+    if weight is None or weight == record.weight:
+        return False
+    record.weight = weight
+    if record.parked is None:
+        draft.tell(ev.WeightChanged(job_id=record.job_id, weight=weight))
+    return True
+
+
+def _change_deadline(draft: Draft, record: JobRecord, deadline_s: float | None) -> bool:
+    if deadline_s == record.deadline_s:
+        return False
+    record.deadline_s = deadline_s
+    if record.parked is None:
+        draft.tell(ev.DeadlineChanged(job_id=record.job_id, deadline_s=deadline_s))
+    return True

@@ -1,0 +1,55 @@
+"""What jobs whose batch may change have measured, on its way into what is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.control.leases.progress import shares
+from scheduler.domain.knowledge import Part
+
+if TYPE_CHECKING:
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.state import ControlState
+    from scheduler.protocol.learning import Learning
+
+
+def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
+    """Take in what a job has measured; a report that repeats the last one changes nothing.
+
+    A step time counts if it is of as many workers as the lease holds. It does not count if others
+    share these workers, or if a plan says how they are used.
+    """
+    spec = state.jobs.by_id[live.lease.job_id].spec
+    if not spec.batch or not state.settings.learn or told == live.learning:
+        return
+    before, live.learning = live.learning, told
+    known = state.knowledge
+    if told.noise_scale_samples is not None:
+        noise = told.noise_scale_samples
+        state.batches_due |= known.observe_noise(live.lease.job_id, noise)
+    if not live.worker_type or live.plan or shares(state, live):
+        return
+    held = len(live.lease.workers)
+    seen = () if before is None else before.step_times
+    for workers, per_worker, pass_s, last_pass_s in told.step_times:
+        if workers != held or (workers, per_worker, pass_s, last_pass_s) in seen:
+            continue
+        state.batches_due |= known.observe_step_time(
+            spec.type_key,
+            live.worker_type,
+            nodes=len(live.members),
+            workers=workers,
+            per_worker=per_worker,
+            pass_s=pass_s,
+            last_pass_s=last_pass_s,
+        )
+
+
+def keep_learner(state: ControlState, draft: Draft) -> None:
+    """Store that a job whose batch may change has come, which may have the profile of an older one.
+
+    The next leader finds it by that profile. Its rates are others: its noise is not known yet.
+    """
+    state.table_due = True
+    draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))

@@ -1,0 +1,493 @@
+"""Jobs come in: refused, parked until their turn, or told to the engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from scheduler.control.facts.requests import (
+    Fit,
+    FitConfiguration,
+    NodeAction,
+    Submitted,
+)
+from scheduler.control.facts.specs import missed_deadline
+from scheduler.control.jobs.declared_throughputs import declare_own
+from scheduler.control.jobs.learning import keep_learner
+from scheduler.control.jobs.waiting import tell_submitted
+from scheduler.control.leases.apply_commands import stop_times
+from scheduler.control.projects.rules import beyond, too_many_workers
+from scheduler.control.state.jobs import JobRecord
+from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
+from scheduler.domain.job import JobStatus, type_in
+from scheduler.domain.placeholders import filled
+from scheduler.domain.reasons import WaitReason
+from scheduler.domain.rows import IdempotencyRow
+from scheduler.domain.ways import CatalogueKey, Source, mixed_rate
+from scheduler.protocol.desired import MARGIN_S
+
+#: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
+Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from scheduler.control.facts.facts import JobsSubmitted
+    from scheduler.control.facts.requests import Submission
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+    from scheduler.control.state.view import View
+    from scheduler.domain.arrays import IntArray
+    from scheduler.domain.rows import JobRow
+    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.ways import Way
+
+#: Why a specification is refused that has something in it which is not quite JSON.
+UNPLAIN = (
+    "the job cannot be stored or told to an agent: its fields may hold finite numbers, integers of "
+    "64 bits, texts without NUL or halves of characters, and 128 levels of lists and objects"
+)
+#: Nodes that a sentence names at most.
+_NAMED = 5
+
+
+def submit(state: ControlState, draft: Draft, fact: JobsSubmitted) -> tuple[Submitted, ...]:
+    """Take jobs in; each stands for itself."""
+    room = room_of(state)
+    return tuple(_submit(state, draft, fact, place, room) for place in range(len(fact.submissions)))
+
+
+def _submit(
+    state: ControlState, draft: Draft, fact: JobsSubmitted, place: int, room: Room
+) -> Submitted:
+    item, digest, actor = fact.submissions[place], fact.digests[place], fact.actor
+    if not digest:
+        return Submitted(code="invalid", refusal=UNPLAIN)
+    key = item.owner, item.client_id
+    # Recent are those that were taken in since the store was read, in this decision too.
+    earlier = state.recent_keys.get(key) or fact.keys.get(key)
+    if item.client_id and earlier is not None:
+        return _repeated(earlier, digest, item.client_id)
+    if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in fact.rows):
+        return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
+    wrong = missed_deadline(item.spec.deadline_s, now_s=draft.wall_s) or _unread_file(item.spec)
+    if wrong:
+        return Submitted(code="invalid", refusal=wrong)
+    refusal = _refusal(state, item.spec, item.owner, fact.rows, room)
+    if refusal is not None:
+        return refusal
+    record = _record(state, draft, item, item.job_id or fact.job_ids[place])
+    draft.actors[record.job_id] = actor
+    if fact.documents and record.spec is item.spec:
+        draft.documents[record.job_id] = fact.documents[place]
+    if item.client_id:
+        row = IdempotencyRow(
+            scope=item.owner,
+            key=item.client_id,
+            job_id=record.job_id,
+            digest=digest,
+            created_s=draft.now_s,
+        )
+        draft.idempotency.append(row)
+        state.remember_key(row)
+    draft.note(
+        "job_submitted", "job", record.job_id, actor=actor, name=item.spec.name,
+        project=item.spec.project, reason=record.reason,
+    )  # fmt: skip
+    if record.parked is None:
+        tell_submitted(state, draft, record)
+    return Submitted(job_id=record.job_id, created=True)
+
+
+def _unread_file(spec: JobSpec) -> str:
+    """Say why progress would not be seen; empty if it would. Nobody else reads a pod's files."""
+    if spec.progress_file is None or not (spec.image or spec.kubernetes):
+        return ""
+    return (
+        f"progress_file is {spec.progress_file!r}, and the job runs in pods, whose files no agent "
+        "reads; print the progress and give progress_regex, or use leasehold's LeaseIterator"
+    )
+
+
+def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
+    if row.digest != digest:
+        return Submitted(
+            job_id=row.job_id,
+            code="conflict",
+            refusal=f"client id '{client_id}' was used for another job ('{row.job_id}'); "
+            "use a new client id for a new job",
+        )
+    return Submitted(job_id=row.job_id)
+
+
+def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) -> JobRecord:
+    spec = filled(item.spec, job_id=job_id)
+    if state.owners.of(spec.project, item.owner) is None:
+        state.owners.give(((spec.project, item.owner),), state.settings)
+    profiles = state.knowledge.profiles
+    profile = state.knowledge.profile_of(spec, job_id)
+    state.table_due |= profile == profiles
+    if spec.batch:
+        keep_learner(state, draft)
+    declare_own(state, spec)
+    record = JobRecord(
+        job_id=job_id,
+        number=state.jobs.next_number(),
+        spec=spec,
+        owner=item.owner,
+        submitted_s=draft.now_s,
+        profile=profile,
+        status=JobStatus.HELD if item.held else JobStatus.WAITING,
+        weight=spec.weight,
+        deadline_s=spec.deadline_s,
+        updated_s=draft.now_s,
+        waits_for=frozenset(other for other in spec.depends_on if other in state.jobs.by_id),
+    )
+    record.parked = state.jobs.parked_reason(record)
+    record.reason = "" if record.parked is None else record.parked.value
+    state.jobs.add(record)
+    return record
+
+
+def _refusal(
+    state: ControlState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow], room: Room
+) -> Submitted | None:
+    if over := _over_quota(state, spec):
+        return Submitted(code="quota", refusal=over)
+    wrong = _too_long_at_least(state, spec) or _too_slow_to_leave(state, spec)
+    if wrong := wrong or _without_uid(state, spec, owner):
+        return Submitted(code="refused", refusal=wrong)
+    for other in spec.depends_on:
+        refusal = _dependency_fault(state, other, rows)
+        if refusal:
+            return Submitted(code="refused", refusal=refusal)
+    if state.settings.refuse_unfit:
+        fit = first_fit(state, spec, room, rough=True)
+        if not fit.fits and any(room[0].values()):
+            return Submitted(code="refused", refusal=fit.message)
+    return None
+
+
+def _over_quota(state: ControlState, spec: JobSpec) -> str:
+    """Say what a job's project may not have; empty if it may have the job."""
+    limits = state.jobs.limits.get(spec.project)
+    if limits is None:
+        return ""
+    if state.jobs.over_jobs(spec.project) is not None:
+        return (
+            f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that have not "
+            f"ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more"
+        )
+    return too_many_workers(limits, spec, _able_types(state, spec)) or beyond(
+        limits, spec, spec.weight
+    )
+
+
+def _able_types(state: ControlState, spec: JobSpec) -> tuple[str, ...]:
+    """Return the worker types that a job is known to run on."""
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
+    found = {name for way in ways if way.estimate.steps_per_s > 0.0 for name in way.workers}
+    return tuple(sorted(found | {name for name, rate in spec.throughputs.items() if rate > 0.0}))
+
+
+def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:
+    """Say why a job asks for too long a time; empty if it does not."""
+    most_s = state.settings.engine.patience_s
+    if spec.min_run_time_s <= most_s:
+        return ""
+    return (
+        f"min_run_time_s is {spec.min_run_time_s:g}, and no lease is kept from others for more "
+        f"than {most_s:g} s; lower it, or have engine.patience_s raised"
+    )
+
+
+def _without_uid(state: ControlState, spec: JobSpec, owner: str) -> str:
+    """Say why a job would run under no uid of its owner's; empty if it has one."""
+    if state.owners.has_room(spec.project, owner, state.settings):
+        return ""
+    return (
+        f"there is no uid left for jobs of '{owner}' in project '{spec.project}'; have "
+        f"isolation.uids raised, which is {state.settings.uids}"
+    )
+
+
+def _too_slow_to_leave(state: ControlState, spec: JobSpec) -> str:
+    """Say why a job could not be told in time that its lease goes on; empty if it can.
+
+    Its agent counts notice and grace back from the end of the lease; were they longer than the
+    time by which rounds are planned ahead, it would have to leave in every round.
+    """
+    lead_s = state.settings.engine.plan_lead_s
+    notice_s, grace_s = stop_times(state, spec)
+    if not 0 < lead_s <= notice_s + grace_s + MARGIN_S:
+        return ""
+    return (
+        f"notice_s {notice_s:g} + grace_s {grace_s:g} + {MARGIN_S:g} s at the agent are no "
+        f"less than the {lead_s:g} s by which rounds are planned ahead; lower them, or have "
+        "engine.plan_lead_s raised"
+    )
+
+
+def _dependency_fault(state: ControlState, other: str, rows: Mapping[str, JobRow]) -> str:
+    if other in state.jobs.by_id:
+        return ""
+    row = rows.get(other)
+    if row is None:
+        return f"depends_on names job '{other}', which does not exist"
+    if row.status is not JobStatus.COMPLETED:
+        return f"depends_on names job '{other}', which has ended as {row.status.value}"
+    return ""
+
+
+# -- whether and where a job could run ------------------------------------------------------------
+
+
+def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
+    """Tell whether and where a job could run, on the nodes known now.
+
+    Args:
+        state: of the leader.
+        spec: of the job.
+        room: of this moment, where many jobs are looked at.
+    """
+    return _fit(state, spec, room or room_of(state))
+
+
+def first_fit(
+    state: ControlState | View, spec: JobSpec, room: Room | None = None, *, rough: bool = False
+) -> Fit:
+    """Do as ``fit_of`` for a job that has not been taken in.
+
+    Its own throughputs count already, and so does what its project may use.
+
+    Args:
+        state: of the leader.
+        spec: of the job.
+        room: of this moment, if many jobs are looked at.
+        rough: whether steps/s that are inferred may be of any size, see ``Knowledge.ways``.
+    """
+    fit = _fit(state, spec, room or room_of(state), spec.throughputs, rough=rough)
+    if wide := beyond(state.jobs.limits.get(spec.project), spec, spec.weight):
+        return replace(fit, fits=False, reason=WaitReason.QUOTA, message=wide)
+    types = state.engine.cluster.type_names
+    named = {"steps/s": spec.throughputs, "restarts": spec.restarts}
+    for what, workers in named.items() if types else ():
+        if unknown := sorted(one for one in workers if type_in(one, types) not in types):
+            none = (
+                f"it declares {what} on {', '.join(unknown)}, of which the cluster has no workers"
+            )
+            fit = replace(fit, message=f"{fit.message}; {none}")
+    return fit
+
+
+def room_of(state: ControlState | View) -> Room:
+    """Return how many workers there are."""
+    names = state.engine.cluster.type_names
+    known, serving, idle = (
+        dict(zip(names, counts.tolist(), strict=True)) for counts in _counts(state)
+    )
+    return known, serving, idle
+
+
+def _fit(
+    state: ControlState | View,
+    spec: JobSpec,
+    room: Room,
+    declared: Mapping[str, float] = MappingProxyType({}),
+    *,
+    rough: bool = False,
+) -> Fit:
+    names = state.engine.cluster.type_names
+    near: Room | None = None
+    options, fitting = [], []
+    key = CatalogueKey.of(spec)
+    for way in state.knowledge.ways(key, state.engine.cluster, rough=rough):
+        steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
+        plain = way.locality == ANYWHERE and not way.plan
+        own = plain and way.count == spec.scale_factor
+        mine = _declared_rate(way, declared) if own else None
+        if mine is not None and source is not Source.MEASURED:
+            steps_per_s, source = mine, Source.DECLARED
+        elif key.timed:
+            source = Source.ASSUMED  # it counts its seconds, and nobody has declared anything
+        if steps_per_s <= 0.0:
+            continue
+        there = room
+        if way.locality == CONSOLIDATED:
+            there = near = near or _room_on_a_node(state)
+        known, serving, idle = (_usable(way, of_type) for of_type in there)
+        option = FitConfiguration(
+            worker_type=way.worker_type,
+            count=way.count,
+            steps_per_s=steps_per_s,
+            source=source.value,
+            workers_in_service=serving,
+            workers_idle=idle,
+            locality=way.locality,
+            plan=way.plan,
+            workers=way.workers,
+        )
+        options.append(option)
+        if way.count <= known:
+            fitting.append(option)
+    options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
+    reason, message = _judge(spec, options, fitting, names, room[0])
+    if reason is WaitReason.WORKERS_OUT:
+        out = out_of_reach(state, spec)
+        message = f"{message}: {_whereabouts(out)}{_what_broke(state, out.get('broken', {}))}"
+    return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
+
+
+def _declared_rate(way: Way, declared: Mapping[str, float]) -> float | None:
+    """Return steps/s in a way by what a job declares; None if it does not declare enough."""
+    rates = {name: declared[name] for name in way.workers if name in declared}
+    if len(rates) < len(way.workers):
+        return None
+    return rates[way.worker_type] if len(rates) == 1 else mixed_rate(way.workers, rates)
+
+
+def _usable(way: Way, there: Mapping[str, int]) -> int:
+    """Return how many workers there are for a way; of a mixed gang only those that it can hold."""
+    if len(way.workers) == 1:
+        return there[way.worker_type]
+    return sum(min(n, there[name]) for name, n in way.workers.items())
+
+
+def _room_on_a_node(state: ControlState | View) -> Room:
+    """Return how many workers there are at most on one node."""
+    engine = state.engine
+    cluster = engine.cluster
+    masks = ~engine.retired, engine.in_service & ~engine.cordoned, engine.idle
+    size = len(cluster.type_names)
+    cells = cluster.node_of * size + cluster.worker_type_of
+    counts = (
+        np.bincount(cells[mask], minlength=len(cluster.nodes) * size).reshape(-1, size)
+        for mask in masks
+    )
+    known, serving, idle = (
+        dict(zip(cluster.type_names, most.max(axis=0, initial=0).tolist(), strict=True))
+        for most in counts
+    )
+    return known, serving, idle
+
+
+def _judge(
+    spec: JobSpec,
+    options: Sequence[FitConfiguration],
+    fitting: Sequence[FitConfiguration],
+    names: Sequence[str],
+    known: Mapping[str, int],
+) -> tuple[WaitReason | None, str]:
+    if not fitting:
+        return _misfit(spec, options, names, known)
+    able = [option for option in fitting if option.count <= option.workers_in_service]
+    if not able:
+        return (
+            WaitReason.WORKERS_OUT,
+            "enough workers exist, but too few of them can be granted now",
+        )
+    if any(option.count <= option.workers_idle for option in able):
+        return None, "it could start at once"
+    return WaitReason.TURN, "it fits, and has to wait for its turn"
+
+
+def _misfit(
+    spec: JobSpec,
+    options: Sequence[FitConfiguration],
+    names: Sequence[str],
+    known: Mapping[str, int],
+) -> tuple[WaitReason, str]:
+    room = ", ".join(f"{name}: {known[name]}" for name in names if known[name])
+    if not room:
+        return WaitReason.NO_WORKERS, "the cluster has no workers yet; start an agent on a node"
+    if options:
+        least = min(option.count for option in options)
+        types = "one type or two" if spec.mixed_gangs else "one type"
+        if all(option.locality == CONSOLIDATED for option in options):
+            message = (
+                f"the job needs at least {least} workers of one type on one node, more than any "
+                f"node has ({room}); lower its scale factor or add larger nodes"
+            )
+            return WaitReason.TOO_LARGE, message
+        message = (
+            f"the job needs at least {least} workers of {types}, more than the cluster has "
+            f"({room}); lower its scale factor or add workers"
+        )
+        return WaitReason.TOO_LARGE, message
+    if spec.worker_types and not set(spec.worker_types) & set(names):
+        message = (
+            f"the job may only run on {', '.join(spec.worker_types)}, and the cluster has {room}; "
+            "allow a worker type that is there, or add such a node"
+        )
+        return WaitReason.NO_WORKERS, message
+    message = (
+        f"job type '{spec.type_key}' is known to run on none of the cluster's worker types "
+        f"({room}); give throughputs, or another worker type"
+    )
+    return WaitReason.NO_THROUGHPUT, message
+
+
+def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
+    """Return (K,) workers known, those that can be granted, and idle."""
+    engine = state.engine
+    known = engine.count(~engine.retired)
+    grantable = engine.in_service & ~engine.cordoned
+    return known, engine.count(grantable), engine.count(engine.idle)
+
+
+def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
+    """Return why -> node -> workers that a job could run on and that cannot be granted."""
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
+    able = {name for way in ways for name in way.workers}
+    found: dict[str, dict[str, int]] = {}
+    for name, node in sorted(state.nodes.by_name.items()):
+        for local, worker_type in enumerate(node.types):
+            why = _why_out(state, node, local) if worker_type in able else ""
+            if why:
+                nodes = found.setdefault(why, {})
+                nodes[name] = nodes.get(name, 0) + 1
+    return found
+
+
+def _types(state: ControlState | View) -> tuple[str, ...]:
+    return state.engine.cluster.type_names
+
+
+def _why_out(state: ControlState | View, node: NodeState, local: int) -> str:
+    if node.lost:
+        return "lost"
+    if local in node.problems:
+        return "broken"
+    if node.order is not None:
+        return "cordoned" if node.order is NodeAction.CORDON else "drained"
+    if node.silent:
+        return "silent"
+    return "" if state.engine.in_service[node.workers[local]] else "not in service"
+
+
+def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
+    """Say which workers are out, as 'cordoned: 4 (node-1), lost: 2 (node-2)'."""
+    return ", ".join(
+        f"{why}: {sum(nodes.values())} ({names_of(nodes)})" for why, nodes in out.items()
+    )
+
+
+def _what_broke(state: ControlState | View, nodes: Iterable[str]) -> str:
+    """Say what is wrong with the workers of the first few nodes, once for each node."""
+    told = (
+        f"; {name}: {problem}"
+        for name in list(nodes)[:_NAMED]
+        for problem in list(state.nodes.by_name[name].problems.values())[:1]
+    )
+    return "".join(told)
+
+
+def names_of(nodes: Iterable[str], separator: str = ", ") -> str:
+    """Return the names of nodes, of many the first ones."""
+    names = list(nodes)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{separator.join(names[:_NAMED])}{more}"

@@ -1,0 +1,98 @@
+"""The configuration table of the engine, and the restart costs of jobs: renewed when due."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.control.jobs.declared_throughputs import declare_joined
+from scheduler.domain import events as ev
+from scheduler.domain.knowledge import Part
+from scheduler.engine.state.restart_costs import restarts_in
+
+if TYPE_CHECKING:
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.state import ControlState
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.job import Restarts
+    from scheduler.domain.spec import JobSpec
+
+#: A restart's cost is news where it has changed by so many seconds, and by such a share.
+NEWS_S: Final = 1.0
+NEWS_SHARE: Final = 0.25
+
+
+def renew_table(state: ControlState, draft: Draft) -> None:
+    """Make the configuration table anew where profiles, types or throughputs have changed."""
+    engine, choice, settings = state.engine, state.policy.choice, state.settings
+    # What was measured is told when a round is planned, and not with every report.
+    due = state.estimates_due or state.batches_due or state.mixed_due
+    learned = due and any(isinstance(e, ev.TimerFired) for e in draft.events)
+    if not (state.table_due or learned):
+        return
+    declare_joined(state)
+    if due:
+        active = (record.spec.type_key for record in state.jobs.by_id.values())
+        state.knowledge.forget_oldest(active)
+        state.knowledge.keep_learners(state.jobs.by_id)
+    table = state.knowledge.renewed(
+        engine.table,
+        engine.cluster,
+        agnostic=choice.agnostic,
+        space_sharing=choice.space_sharing,
+        exclusive=state.nodes.exclusive,
+        profiling=settings.profiling,
+        tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
+    )
+    if state.estimates_due:
+        draft.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
+    if state.batches_due:
+        draft.set(Part.BATCHES.value, state.knowledge.dump(Part.BATCHES))
+    if state.mixed_due:
+        draft.set(Part.MIXED_GANGS.value, state.knowledge.dump(Part.MIXED_GANGS))
+    state.table_due = state.estimates_due = state.batches_due = state.mixed_due = False
+    if table is not None:
+        draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
+        draft.tell(ev.ConfigurationsChanged(table=table))
+
+
+def restarts(state: ControlState, spec: JobSpec) -> Restarts:
+    """Return what a change of workers costs a job: as it says, else as launches were measured.
+
+    Returns:
+        Seconds on any workers, and on some, see ``Job.restarts``.
+    """
+    if spec.restart_s > 0.0 or spec.restarts or not state.settings.learn:
+        return spec.restart_s, spec.restarts
+    return state.knowledge.launch_s(spec.type_key), state.knowledge.launches_s(spec.type_key)
+
+
+def renew_restarts(state: ControlState, draft: Draft) -> None:
+    """Tell the engine what starting costs if that is news, when a round is planned."""
+    if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in draft.events):
+        return
+    state.launches_due = False
+    draft.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
+    jobs, table = state.engine.jobs, state.engine.table
+    news: dict[str, Restarts] = {}
+    #: profile -> what is learned of its jobs, and the (J,) seconds in its configurations.
+    learned: dict[int, tuple[Restarts, FloatArray]] = {}
+    for job_id, number in jobs.number_of.items():
+        record = state.jobs.by_id.get(job_id)
+        if record is None:  # it ends in this decision
+            continue
+        row, spec, profile = jobs.row_of(number), record.spec, record.profile
+        if spec.restart_s > 0.0 or spec.restarts or profile >= len(table.profiles):
+            continue
+        if profile not in learned:
+            found = restarts(state, spec)
+            learned[profile] = found, restarts_in(table, profile, *found)
+        found, found_s = learned[profile]
+        known_s = jobs.restarts_s[row, : len(found_s)]
+        if (np.abs(found_s - known_s) > np.maximum(NEWS_S, NEWS_SHARE * known_s)).any():
+            news[job_id] = found
+    if news:
+        costs = np.array([usual_s for usual_s, _ in news.values()], dtype=float)
+        on_some = tuple(some for _, some in news.values())
+        draft.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs, restarts=on_some))

@@ -1,0 +1,66 @@
+"""Jobs with a time limit: cancelled when they have held workers for so long."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.job import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.state import ControlState
+
+
+def next_limit_s(state: ControlState) -> float:
+    """Return when the first running job has used up its time, or is looked at for that."""
+    return max(when_limits_are_over(state), state.next_look_s)
+
+
+def when_limits_are_over(state: ControlState) -> float:
+    """Return when the first running job has used up its time; inf if none ever will."""
+    now_s = state.engine.now_s
+    return min(
+        (
+            now_s + max(most_s - _held_s(state, live, now_s), 0.0)
+            for live, most_s in _limited(state)
+        ),
+        default=math.inf,
+    )
+
+
+def _limited(state: ControlState) -> Iterator[tuple[LiveLease, float]]:
+    """Yield the leases of jobs that may hold workers for so long in all."""
+    for job_id in sorted(state.jobs.limited):
+        record = state.jobs.by_id[job_id]
+        lease_id = state.leases.of_job.get(job_id)
+        if lease_id is not None and not record.time_limit:
+            assert record.spec.max_run_time_s is not None
+            yield state.leases.by_id[lease_id], record.spec.max_run_time_s
+
+
+def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
+    """Return how long a running job has held workers in all."""
+    worker_s = state.engine.attained_worker_s_of(live.lease.job_id)
+    return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
+
+
+def enforce_time_limits(state: ControlState, draft: Draft) -> None:
+    """Cancel jobs that have held workers for as long as they may."""
+    for live, most_s in list(_limited(state)):
+        held_s = _held_s(state, live, draft.now_s)
+        if held_s >= most_s * (1.0 - 1e-12):
+            record = state.jobs.by_id[live.lease.job_id]
+            record.time_limit = True
+            record.ending = (JobStatus.FAILED, "time_limit")
+            state.jobs.changed.add(record.job_id)
+            draft.tell(ev.JobCancelled(job_id=record.job_id))
+            cause = Cause(fact=FactKind.TIME_LIMIT, subject=record.job_id)
+            draft.give_reason(cause, job=record.job_id)
+            held_s = round(held_s, 1)
+            draft.note_for(cause, "time_limit", "job", record.job_id, held_s=held_s)

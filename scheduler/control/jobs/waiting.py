@@ -1,0 +1,154 @@
+"""Jobs that dependencies, quotas or budgets keep out, and when the engine hears of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.control.facts.specs import engine_job
+from scheduler.control.jobs.table import restarts
+from scheduler.control.projects.budgets import FREED
+from scheduler.control.projects.reservations import entitle
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+
+#: Why a job was cancelled that waited for one which did not complete.
+DEPENDENCY_FAILED: Final = "dependency_failed"
+
+
+def admit(state: ControlState, draft: Draft) -> None:
+    """Let in whom dependencies kept out, and tell the engine what projects may hold."""
+    if state.jobs.recheck:
+        state.jobs.recheck = False
+        _tell_quotas(state, draft)
+        _admit_parked(state, draft)
+
+
+def _tell_quotas(state: ControlState, draft: Draft) -> None:
+    """Tell the engine of quotas, where it knows others."""
+    engine, limits = state.engine, state.jobs.limits
+    quotas = tuple(quota for _, one in sorted(limits.items()) for quota in one.quotas)
+    if quotas == engine.quotas.rules:
+        return
+    changed = {quota.project for quota in {*quotas} ^ {*engine.quotas.rules}}
+    # Of jobs that a release told of which knew no quotas, the engine does not know whose they are.
+    owners = {
+        job.job_id: (record.project, record.owner)
+        for job in engine.jobs.job_of.values()
+        if not job.project and (record := state.jobs.by_id.get(job.job_id)) is not None
+    }
+    project = changed.pop() if len(changed) == 1 else ""
+    draft.tell(ev.QuotasChanged(quotas=quotas, project=project, owners=owners))
+
+
+def _end_old_waits(state: ControlState, draft: Draft) -> None:
+    """Let jobs run that the release before this one deferred until their quota had room."""
+    jobs = state.engine.jobs
+    for number in jobs["number"][np.isposinf(jobs["retry_at_s"])].tolist():
+        record = state.jobs.by_id.get(jobs.job_of[number].job_id)
+        if record is not None:
+            record.reason = ""
+            state.jobs.touch(record, draft.now_s)
+            draft.tell(ev.JobDeferred(job_id=record.job_id, until_s=draft.now_s))
+
+
+def _admit_parked(state: ControlState, draft: Draft) -> None:
+    """Let jobs in that nothing keeps out any more, the oldest first."""
+    _end_old_waits(state, draft)
+    for record in list(state.jobs.parked()):
+        reason = state.jobs.parked_reason(record)
+        if reason is None:
+            if record.parked is WaitReason.QUOTA:
+                record.let_in = Cause(fact=FactKind.QUOTA_FREED, subject=record.job_id)
+            elif record.parked is WaitReason.BUDGET:
+                record.let_in = FREED
+            state.jobs.admit(record)
+            tell_submitted(state, draft, record)
+        elif record.reason != reason:
+            record.parked = reason
+            record.reason = reason.value
+            state.jobs.touch(record, draft.now_s)
+
+
+def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None:
+    """Tell the engine of a job."""
+    if record.let_in is not None:
+        draft.give_reason(record.let_in, job=record.job_id)
+    job = engine_job(
+        record.spec,
+        job_id=record.job_id,
+        owner=record.owner,
+        arrival_s=record.submitted_s,
+        weight=record.weight,
+        deadline_s=record.deadline_s,
+        attempts=record.attempts,
+        steps_done=record.steps_done,
+        restarts=restarts(state, record.spec),
+    )
+    if state.reservations:
+        entitle(state, draft, record)
+    draft.tell(ev.JobSubmitted(job=job, profile=record.profile))
+
+
+def after_step(
+    state: ControlState, draft: Draft, joined: Sequence[NodeState], ended: Sequence[JobRecord]
+) -> None:
+    """Draw the consequences of a step that need no word of the engine."""
+    for node in joined:
+        cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
+        draft.note_for(cause, "node_joined", "node", node.name, workers=list(node.types))
+    if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
+        state.table_due = True
+    for record in ended:
+        if record.spent:
+            draft.set(f"spent/{record.job_id}", None)
+        state.jobs.remove(record.job_id)
+        for dependent in list(state.jobs.dependents(record.job_id)):
+            _dependency_ended(state, draft, dependent, record)
+
+
+def _dependency_ended(
+    state: ControlState, draft: Draft, dependent: JobRecord, record: JobRecord
+) -> None:
+    if record.status is JobStatus.COMPLETED:
+        dependent.waits_for -= {record.job_id}
+        dependent.let_in = Cause(
+            fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project
+        )
+        state.jobs.changed.add(dependent.job_id)
+        return
+    cause = Cause(fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project)
+    end_parked(state, draft, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED, cause=cause)
+
+
+def end_parked(
+    state: ControlState,
+    draft: Draft,
+    record: JobRecord,
+    status: JobStatus,
+    reason: str,
+    *,
+    cause: Cause | None = None,
+) -> None:
+    """End a job that the engine has never known."""
+    record.status, record.reason = status, reason
+    record.finished_s = draft.now_s
+    state.jobs.touch(record, draft.now_s)
+    state.jobs.remove(record.job_id)
+    kind = f"job_{status.value}"
+    actor = draft.actors.get(record.job_id, "")
+    why = draft.cause if cause is None else cause
+    draft.note_for(why, kind, "job", record.job_id, actor=actor, reason=reason)
+    for dependent in list(state.jobs.dependents(record.job_id)):
+        _dependency_ended(state, draft, dependent, record)

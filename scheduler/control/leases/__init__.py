@@ -1,0 +1,1 @@
+"""Leases: commands of the engine applied, launches, progress, idle GPUs, and ends."""

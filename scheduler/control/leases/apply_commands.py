@@ -1,0 +1,401 @@
+"""What commands of the engine change: leases, timers, jobs, and the rows to write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.leases.idle_gpus import use_told
+from scheduler.control.leases.launches import launching_s
+from scheduler.control.projects.reservations import note_released
+from scheduler.control.state.leases import LiveLease, members_of
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+from scheduler.domain.causes import OF_A_JOB, FactKind
+from scheduler.domain.configuration import ANYWHERE
+from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.reasons import WaitReason
+from scheduler.domain.rows import AttemptRow, LeaseUse
+from scheduler.domain.troubles import Trouble, trouble_of
+from scheduler.engine.limits.reservations import RELEASED
+from scheduler.engine.tables.jobs import HELD, NONE
+from scheduler.protocol.desired import MARGIN_S
+from scheduler.protocol.reports import LeaseEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.leases import MemberEnd
+    from scheduler.control.state.state import ControlState
+    from scheduler.control.state.view import View
+    from scheduler.domain.causes import Cause
+    from scheduler.domain.configuration import Configuration
+    from scheduler.domain.lease import Lease
+    from scheduler.domain.spec import JobSpec
+
+#: Notice and grace of a job whose specification is not known any more.
+UNKNOWN_STOP_S = 10.0
+#: What the engine's last words on a job mean for its status.
+FINAL = {
+    "job_completed": JobStatus.COMPLETED,
+    "job_cancelled": JobStatus.CANCELLED,
+    "job_failed": JobStatus.FAILED,
+    "job_refused": JobStatus.REFUSED,
+}
+
+
+def stop_times(state: ControlState | View, spec: JobSpec) -> tuple[float, float]:
+    """Return a job's seconds from notice to SIGTERM, and from SIGTERM to SIGKILL."""
+    settings = state.settings
+    return (
+        settings.notice_s if spec.notice_s is None else spec.notice_s,
+        settings.grace_s if spec.grace_s is None else spec.grace_s,
+    )
+
+
+def stop_time_s(state: ControlState, job_id: str) -> float:
+    """Return how long a job needs from its notice to its last process's end."""
+    record = state.jobs.by_id.get(job_id)
+    if record is None:
+        return UNKNOWN_STOP_S + MARGIN_S
+    notice_s, grace_s = stop_times(state, record.spec)
+    return notice_s + grace_s + MARGIN_S
+
+
+def follow_leases(
+    state: ControlState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
+) -> None:
+    """Bring leases, nodes and timers to what the engine now holds; the same live and in replay."""
+    for event in events:
+        _follow_event(state, event)
+    for command in commands:
+        _follow_command(state, command, now_s)
+    if not state.engine.question_open:
+        state.leases.question = None
+
+
+def _follow_event(state: ControlState, event: ev.Event) -> None:
+    match event:
+        case ev.LeaseEnded():
+            state.leases.end(event.lease_id)
+            state.progress.pop(event.lease_id, None)
+        case ev.TimerFired():
+            state.leases.timers.pop(event.timer, None)
+        case ev.AllocationComputed():
+            state.leases.timers.pop("grace", None)
+            state.policy.newest_number = int(event.job_number.max(initial=-1))
+        case ev.AllocationFailed():
+            state.leases.timers.pop("grace", None)
+
+
+def _follow_command(state: ControlState, command: do.Command, now_s: float) -> None:
+    leases = state.leases
+    match command:
+        case do.GrantLease():
+            leases.grant(_live_lease(state, command))
+        case do.ExtendLeases():
+            leases.extend(command)
+        case do.RevokeLease():
+            live = leases.by_id.get(command.lease_id)
+            if live is not None:
+                stop_s = stop_time_s(state, live.lease.job_id)
+                leases.revoke(command, least_s=now_s + stop_s)
+        case do.SetTimer():
+            leases.timers[command.timer] = command.at_s
+        case do.ComputeAllocation():
+            leases.question = command
+
+
+def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
+    lease = command.lease
+    record = state.jobs.by_id.get(lease.job_id)
+    steps = 0.0 if record is None else record.steps_done
+    way = _configuration(state, lease)
+    gang = state.nodes.gang_of(lease)
+    return LiveLease(
+        lease=lease,
+        cause=command.cause,
+        plan="" if way is None else way.plan,
+        # If it must lie on one node or follows a plan, its throughput is another figure.
+        learned=way is None or (not way.plan and way.locality == ANYWHERE),
+        gang=gang,
+        paces=_paces(state, way, gang),
+        worker_type=state.nodes.type_of(lease.workers),
+        members=members_of(lease, state.nodes.place),
+        deadline_s=lease.deadline_s,
+        base_steps=steps,
+        steps_done=steps,
+        steps_live=steps,
+    )
+
+
+def _configuration(state: ControlState, lease: Lease) -> Configuration | None:
+    """Return the configuration of a lease that is granted; None if it is not known."""
+    table = state.engine.table
+    if lease.configuration < 0 or lease.profile >= len(table.profiles):
+        return None
+    ways = table.profiles[lease.profile].configurations
+    return ways[lease.configuration] if lease.configuration < len(ways) else None
+
+
+def _paces(
+    state: ControlState, way: Configuration | None, gang: tuple[str, ...]
+) -> tuple[float, ...]:
+    """Return (n,) the paces of a gang's ranks; empty if they are of one type or not known."""
+    if way is None or not way.paces:
+        return ()
+    pace = dict(zip(state.engine.table.worker_types, way.paces, strict=True))
+    return tuple(pace[name] for name in gang)
+
+
+def follow_jobs(
+    state: ControlState, draft: Draft, commands: Sequence[do.Command]
+) -> list[JobRecord]:
+    """Bring the jobs' records to what has happened, and collect the rows of leases and history.
+
+    Must run before ``follow_leases``, which forgets the leases that have ended.
+
+    Returns:
+        The jobs that have ended; they are still in the book.
+    """
+    touched: set[str] = set()
+    for event in draft.events:
+        if isinstance(event, ev.LeaseEnded):
+            touched |= _lease_ended(state, draft, event)
+    final: dict[str, tuple[JobStatus, str]] = {}
+    for command in commands:
+        match command:
+            case do.GrantLease():
+                _granted(state, draft, command)
+                touched.add(command.lease.job_id)
+            case do.RecordEvent():
+                _recorded(state, draft, command, final)
+    for job_id in sorted(touched - final.keys()):
+        _sync(state, state.jobs.by_id[job_id], draft.now_s)
+    return [
+        _finish(state, state.jobs.by_id[job_id], how, draft.now_s) for job_id, how in final.items()
+    ]
+
+
+def _granted(state: ControlState, draft: Draft, command: do.GrantLease) -> None:
+    live = _live_lease(state, command)
+    lease = live.lease
+    record = state.jobs.by_id[lease.job_id]
+    record.attempts = lease.attempt
+    record.started_s = draft.now_s if record.started_s is None else record.started_s
+    draft.attempts[lease.lease_id] = _attempt(live)
+    draft.note_for(
+        own_cause(state, record.job_id, command.cause),
+        "lease_granted",
+        "job",
+        lease.job_id,
+        lease=lease.lease_id,
+        attempt=lease.attempt,
+        worker_type=live.worker_type,
+        workers=list(lease.workers),
+        nodes=list(live.nodes),
+    )
+
+
+def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set[str]:
+    live = state.leases.by_id.get(event.lease_id)
+    if live is None:
+        return set()
+    end = draft.ends[event.lease_id]
+    record = state.jobs.by_id[live.lease.job_id]
+    spec, completed = record.spec, event.reason is EndReason.COMPLETED
+    # Of a job that counts no steps the engine counts seconds, of a length that nobody has named.
+    counts = live.counted or spec.total_steps is not None
+    told: dict[str, Any] = {"steps_done": event.steps_done} if counts else {}
+    if counts or spec.duration_s is not None or not completed:
+        record.steps_done = event.steps_done
+    for member in live.members:
+        if member.kept:
+            draft.set(f"ended/{event.lease_id}/{member.node}", None)
+    draft.attempts[event.lease_id] = _attempt(
+        live,
+        ended_s=draft.now_s,
+        end_reason=event.reason,
+        steps_done=record.steps_done,
+        exit_code=end.exit_code,
+        message=end.message,
+    )
+    draft.note_for(
+        known(state, _why_ended(draft, live)),
+        "lease_ended",
+        "job",
+        record.job_id,
+        lease=event.lease_id,
+        reason=end.reason.value,
+        **told,
+        exit_code=end.exit_code,
+        message=end.message,
+        **_launch(state, live, now_s=draft.now_s),
+        **use_told(live),
+        **_trouble(end),
+    )
+    return {record.job_id}
+
+
+def _launch(state: ControlState, live: LiveLease, *, now_s: float) -> dict[str, Any]:
+    """Return for how long a lease has held workers, and its launch, if that is known."""
+    found_s = launching_s(state, live, now_s=now_s)
+    if found_s is None:
+        return {}
+    held_s = max(now_s - live.lease.start_s, 0.0)
+    return {"launching_s": round(min(found_s, held_s), 3), "held_s": round(held_s, 3)}
+
+
+def known(state: ControlState | View, cause: Cause) -> Cause:
+    """Return a cause with the projects of the jobs that it names."""
+    records = state.jobs.by_id
+    subject = records.get(cause.subject) if cause.fact in OF_A_JOB else None
+    rival = records.get(cause.rival)
+    if subject is None and rival is None:
+        return cause
+    return replace(
+        cause,
+        project=cause.project if subject is None else subject.project,
+        rival_project="" if rival is None else rival.project,
+    )
+
+
+def own_cause(state: ControlState | View, job_id: str, cause: Cause) -> Cause:
+    """Return the cause of a job's lease, where "it arrived" would not say why that was only now."""
+    record = state.jobs.by_id.get(job_id)
+    told = None if record is None else record.let_in
+    if told is not None and cause.fact is FactKind.JOB_ARRIVED and cause.subject == job_id:
+        cause = replace(cause, fact=told.fact, subject=told.subject, project=told.project)
+    return known(state, cause)
+
+
+def with_reasons(draft: Draft, commands: Sequence[do.Command]) -> list[do.Command]:
+    """Return the engine's commands with the reasons that this decision has given it."""
+    if not draft.reasons:
+        return list(commands)
+    return [
+        replace(command, cause=draft.reason_of(command.cause))
+        if isinstance(command, do.RevokeLease | do.RecordEvent)
+        else command
+        for command in commands
+    ]
+
+
+def _why_ended(draft: Draft, live: LiveLease) -> Cause:
+    lease_id = live.lease.lease_id
+    told = draft.ended_by[lease_id]
+    return told if draft.ends[lease_id].reason is LeaseEnd.COMPLETED else live.notice or told
+
+
+def _why_recorded(state: ControlState, draft: Draft, command: do.RecordEvent) -> Cause:
+    """Return why something is recorded: of a job whose lease was revoked, why it was."""
+    live = state.leases.by_id.get(state.leases.of_job.get(command.subject, NONE))
+    if live is None or live.lease.lease_id not in draft.ended_by:
+        return command.cause
+    cause = _why_ended(draft, live)
+    return command.cause if cause.fact is FactKind.NODE_REPORTED else cause
+
+
+def _trouble(end: MemberEnd) -> dict[str, str]:
+    """Return what ended a lease, as a word of Kubernetes' and as a kind; nothing if all is well."""
+    trouble = trouble_of(end.reason_code, end.message)
+    if end.reason is LeaseEnd.OOM:
+        trouble = Trouble.OUT_OF_MEMORY
+    code = {"code": end.reason_code} if end.reason_code else {}
+    return code if trouble is None else code | {"trouble": trouble.value}
+
+
+def _recorded(
+    state: ControlState,
+    draft: Draft,
+    command: do.RecordEvent,
+    final: dict[str, tuple[JobStatus, str]],
+) -> None:
+    subject = command.subject
+    kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
+    data = dict(command.data)
+    if command.kind == RELEASED:
+        cause = known(state, _why_recorded(state, draft, command))
+        note_released(state, draft, subject, str(data["job"]), cause)
+        return
+    if command.kind == "reservation_short":
+        kind = "reservation"
+        draft.warnings.append(
+            f"reservation '{subject}' is short of {data['lacking']} workers that are in service"
+            if data["lacking"]
+            else f"reservation '{subject}' has all its workers again"
+        )
+    told, record = command.kind, state.jobs.by_id.get(subject)
+    if told in FINAL and record is not None and record.ending is not None:
+        told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]
+    draft.note_for(
+        known(state, _why_recorded(state, draft, command)),
+        told,
+        kind,
+        subject,
+        actor=draft.actors.get(subject, ""),
+        **data,
+    )
+    status = FINAL.get(command.kind)
+    if kind == "job" and status is not None:
+        final[subject] = (status, str(data.get("reason", "")))
+    elif kind == "job" and command.kind in {"job_held", "job_released"}:
+        _sync(state, state.jobs.by_id[subject], draft.now_s)
+        if command.kind == "job_held":
+            state.jobs.by_id[subject].reason = str(data.get("reason", ""))
+
+
+def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
+    """Copy what the engine knows of a job that goes on."""
+    jobs = state.engine.jobs
+    number = jobs.number_of.get(record.job_id)
+    if number is None:
+        return
+    row = jobs.row_of(number)
+    lease_id = int(jobs["lease"][row])
+    live = state.leases.by_id.get(lease_id)
+    leaving = live is not None and live.revoked == RevokeReason.CANCEL
+    if jobs["status"][row] == HELD and not leaving:
+        record.status = JobStatus.HELD
+    else:
+        record.status = JobStatus.WAITING if lease_id == NONE else JobStatus.RUNNING
+    if record.status is not JobStatus.HELD:  # then it says why it is
+        unfunded = jobs["unfunded"][row] and lease_id == NONE
+        record.reason = WaitReason.BUDGET.value if unfunded else ""
+    record.failures = int(jobs["failures"][row])
+    state.jobs.touch(record, now_s)
+
+
+def _finish(
+    state: ControlState, record: JobRecord, how: tuple[JobStatus, str], now_s: float
+) -> JobRecord:
+    record.status, record.reason = record.ending or how
+    if record.status is JobStatus.COMPLETED:
+        record.steps_done = max(record.steps_done, float(record.spec.total_steps or 0.0))
+    record.finished_s = now_s
+    state.jobs.touch(record, now_s)
+    return record
+
+
+def _attempt(live: LiveLease, **ended: object) -> AttemptRow:
+    lease = live.lease
+    gpu = live.gpu or LeaseUse(lease_id=lease.lease_id)
+    return AttemptRow(
+        lease_id=lease.lease_id,
+        job_id=lease.job_id,
+        attempt=lease.attempt,
+        token=lease.token,
+        worker_type=live.worker_type,
+        workers=lease.workers,
+        nodes=live.nodes,
+        start_s=lease.start_s,
+        deadline_s=live.deadline_s,
+        gpu_used_us=gpu.gpu_used_us,
+        gpu_measured_us=gpu.gpu_measured_us,
+        gpu_told_s=gpu.gpu_told_s,
+        gpu_marks=gpu.gpu_marks,
+        **ended,  # type: ignore[arg-type]  # the callers above name fields of the row
+    )

@@ -1,0 +1,183 @@
+"""Ends of leases: reported by nodes, past their deadline, or never started."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from scheduler.control.leases.apply_commands import stop_time_s
+from scheduler.control.leases.launches import time_launch
+from scheduler.control.leases.progress import safe_steps
+from scheduler.control.leases.retries import category_of, spend
+from scheduler.control.state.draft import TIME_PASSES
+from scheduler.control.state.leases import ABRUPT, END_REASON, MemberEnd
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import RevokeReason
+from scheduler.domain.troubles import trouble_of
+from scheduler.engine.events.on_leases import GOT_ON_S
+from scheduler.protocol.reports import LeaseEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.leases import LiveLease, Member
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+
+
+def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
+    """Tell the engine that a lease has ended, once all of its members have."""
+    lease_id = live.lease.lease_id
+    if not live.ended or lease_id in draft.ends or lease_id not in state.leases.by_id:
+        return
+    end = live.outcome()
+    if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
+        # Whatever the job said when its worker broke under it, it is not the job's failure.
+        end = replace(end, reason=LeaseEnd.LOST)
+    if end.reason is not LeaseEnd.COMPLETED and live.revoked == RevokeReason.NOT_STARTED:
+        code = end.reason_code or "NotStarted"
+        message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
+        end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
+    time_launch(state, draft, live, over=True)
+    draft.ends[lease_id] = end
+    draft.ended_by[lease_id] = draft.cause
+    steps = safe_steps(state, live, end, now_s=draft.now_s)
+    ran_s = 0.0 if live.running_s is None else max(draft.now_s - live.running_s, 0.0)
+    draft.tell(
+        ev.LeaseEnded(
+            lease_id=lease_id,
+            reason=END_REASON[end.reason],
+            steps_done=steps,
+            unstarted=live.unstarted,
+            failed=live.failed,
+            ran_s=ran_s,
+        )
+    )
+    record = state.jobs.by_id[live.lease.job_id]
+    if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
+        record.ending = (JobStatus.FAILED, "out_of_memory")
+        why = Cause(fact=FactKind.OUT_OF_MEMORY, subject=record.job_id)
+        draft.give_reason(why, job=record.job_id)
+        state.jobs.changed.add(record.job_id)
+        draft.tell(ev.JobCancelled(job_id=record.job_id))
+    trouble = trouble_of(end.reason_code, end.message)
+    spend(state, draft, record, category_of(end.reason, trouble), revoked=live.revoked)
+
+
+def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
+    nodes = ((state.nodes.by_name.get(member.node), member.local) for member in live.members)
+    broken = any(node is not None and not node.broken.isdisjoint(w) for node, w in nodes)
+    return broken or live.revoked == RevokeReason.WORKER_LOST
+
+
+def end_member(
+    state: ControlState,
+    draft: Draft,
+    live: LiveLease,
+    node: str,
+    end: MemberEnd,
+    *,
+    forgets: bool = False,
+) -> None:
+    """Note how a lease ended on one node; except for completion, that ends the gang everywhere.
+
+    Args:
+        state: control's.
+        draft: the decision at hand.
+        live: the lease.
+        node: where its processes have ended.
+        end: how.
+        forgets: whether the node may forget it although it is wanted there.
+    """
+    state.leases.touched.add(live.lease.lease_id)
+    for member in live.members:
+        if member.node == node and member.end is None:
+            member.end = end
+            if forgets and member.wanted:
+                member.wanted = False
+                state.leases.changed.add(node)
+            if not (member.wanted or live.ended or live.revoked in ABRUPT):
+                # Its node forgets it, and would begin anew if it were told of it again.
+                member.kept = True
+                draft.set(f"ended/{live.lease.lease_id}/{node}", asdict(end))
+    if end.reason is LeaseEnd.RELEASED:
+        by_s = draft.now_s + stop_time_s(state, live.lease.job_id)
+        state.leases.let_others_leave(live, by_s=by_s)
+    elif end.reason is not LeaseEnd.COMPLETED:
+        state.leases.stop_others(live)
+    settle(state, draft, live)
+
+
+def expire(state: ControlState, draft: Draft) -> None:
+    """Take leases for lost whose deadlines passed without a word; nothing can run under them."""
+    settings = state.settings
+    for live in state.leases.overdue(draft.now_s, after_s=settings.margin_s):
+        for member in live.members:
+            node = state.nodes.by_name.get(member.node)
+            # After a restart every node first gets its time to tell how its leases ended.
+            if (
+                node is not None
+                and node.last_seen_s is None
+                and draft.now_s - node.since_s <= settings.node_timeout_s
+            ):
+                continue
+            if node is not None and member.end is None and is_young(live, node):
+                node.suspects.append(live.lease.job_id)  # should its agent turn out to have died
+            end = MemberEnd(
+                reason=LeaseEnd.LOST,
+                message=f"node '{member.node}' did not say how the lease ended",
+            )
+            draft.cause = Cause(fact=FactKind.LEASE_EXPIRED, subject=member.node)
+            end_member(state, draft, live, member.node, end)
+            draft.cause = TIME_PASSES
+
+
+def give_up_starts(state: ControlState, draft: Draft) -> None:
+    """Revoke leases that do not run on each of their nodes in time, whatever their agents do.
+
+    An agent ends what it cannot start; this is for an agent that hangs, or cannot end it.
+    """
+    most_s, starting = state.settings.start_timeout_s, state.leases.starting
+    for lease_id in list(starting):
+        live = state.leases.by_id[lease_id]
+        if all(member.ran or member.end is not None for member in live.members):
+            del starting[lease_id]
+            continue
+        if live.revoked or live.lease.lease_id in draft.ends:
+            continue
+        late = [m.node for m in live.members if _is_late(state, live, m, draft.now_s - most_s)]
+        if late:
+            why = RevokeReason.NOT_STARTED.value
+            draft.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
+            cause = Cause(fact=FactKind.START_LATE, subject=live.lease.job_id)
+            draft.give_reason(cause, job=live.lease.job_id)
+            draft.note_for(
+                cause,
+                "lease_overdue",
+                "job",
+                live.lease.job_id,
+                lease=live.lease.lease_id,
+                nodes=late,
+                after_s=most_s,
+            )
+
+
+def _is_late(state: ControlState, live: LiveLease, member: Member, since_s: float) -> bool:
+    """Tell whether a member that does not run was granted, and its node known, before a time."""
+    node = state.nodes.by_name.get(member.node)
+    if member.ran or member.end is not None or node is None:
+        return False
+    return max(live.lease.start_s, node.since_s) < since_s
+
+
+def is_young(live: LiveLease, node: NodeState, told: Collection[int] = ()) -> bool:
+    """Tell whether a job had only just been started, and had saved nothing, when a node spoke."""
+    if node.last_seen_s is None or live.steps_done > live.base_steps:
+        return False
+    if live.lease.start_s > node.last_seen_s and live.lease.lease_id not in told:
+        return False  # an agent that asked no more has not begun it
+    started_s = live.lease.start_s if live.running_s is None else live.running_s
+    return node.last_seen_s - started_s < GOT_ON_S

@@ -1,0 +1,110 @@
+"""What kind of end a lease came to, and how many of a kind a job may have.
+
+A job's own failures, out of memory among them, are counted by the engine (``max_failures``). Of the
+other kinds a job has as many as it likes unless it says otherwise; what it says is counted here.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import RevokeReason
+from scheduler.domain.troubles import Trouble
+from scheduler.protocol.reports import LeaseEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.state import ControlState
+    from scheduler.domain.spec import JobSpec
+
+
+class Category(enum.StrEnum):
+    """Why a lease ended before its job was complete."""
+
+    USER_ERROR = "user_error"  #: the job itself failed
+    OUT_OF_MEMORY = "out_of_memory"
+    IMAGE = "image"  #: its image could not be had
+    NODE_FAULT = "node_fault"  #: its node, or what runs there, failed or fell silent
+    PREEMPTION = "preemption"  #: it was made to leave, or gave its workers back
+
+
+#: Which field of a job bounds which kind; ``max_failures`` is the engine's.
+BUDGETS: Final[Mapping[Category, str]] = MappingProxyType(
+    {
+        Category.OUT_OF_MEMORY: "max_out_of_memory",
+        Category.IMAGE: "max_image_failures",
+        Category.NODE_FAULT: "max_node_faults",
+        Category.PREEMPTION: "max_preemptions",
+    }
+)
+_IMAGE: Final = frozenset({Trouble.IMAGE, Trouble.IMAGE_NAME})
+#: Revocations that somebody asked for; they cost a job nothing.
+_ASKED_FOR: Final = frozenset({RevokeReason.CANCEL, RevokeReason.HOLD, RevokeReason.REQUEUE})
+
+
+def category_of(reason: LeaseEnd, trouble: Trouble | None) -> Category | None:
+    """Return what kind of end a lease came to; None where its job was complete or cancelled.
+
+    Args:
+        reason: how its processes ended.
+        trouble: what was wrong with its pod, or its node, where that is known.
+    """
+    if reason in {LeaseEnd.COMPLETED, LeaseEnd.CANCELLED}:
+        return None
+    if reason is LeaseEnd.OOM or trouble is Trouble.OUT_OF_MEMORY:
+        return Category.OUT_OF_MEMORY
+    if trouble in _IMAGE:
+        return Category.IMAGE
+    if reason is LeaseEnd.RELEASED:
+        return Category.PREEMPTION
+    return Category.USER_ERROR if reason is LeaseEnd.FAILED else Category.NODE_FAULT
+
+
+def budget_of(spec: JobSpec, category: Category) -> int | None:
+    """Return how many ends of a kind a job may have; None for any number, or the engine's word."""
+    name = BUDGETS.get(category)
+    found: int | None = None if name is None else getattr(spec, name)
+    return found
+
+
+def spend(
+    state: ControlState,
+    draft: Draft,
+    record: JobRecord,
+    category: Category | None,
+    *,
+    revoked: str = "",
+) -> None:
+    """Count an end of a lease against the job's budget; one too many ends the job as failed."""
+    if category is None or revoked in _ASKED_FOR or record.ending is not None:
+        return
+    most = budget_of(record.spec, category)
+    if most is None:
+        return
+    spent = record.spent.get(category.value, 0) + 1
+    record.spent = {**record.spent, category.value: spent}  # a new one: copies share the old
+    draft.set(f"spent/{record.job_id}", dict(record.spent))
+    state.jobs.changed.add(record.job_id)
+    if spent > most:
+        record.ending = (JobStatus.FAILED, f"too_many_{category.value}")
+        cause = Cause(fact=FactKind.RETRIES_SPENT, subject=record.job_id)
+        draft.give_reason(cause, job=record.job_id)
+        draft.tell(ev.JobCancelled(job_id=record.job_id))
+
+
+def spent_in_words(record: JobRecord) -> str:
+    """Return how much of a job's budgets is used; empty where it has none, or none of them is."""
+    counts = ((Category(name), count) for name, count in record.spent.items())
+    said = [
+        f"{category.value.replace('_', ' ')} {count} of {budget_of(record.spec, category)}"
+        for category, count in counts
+    ]
+    return f"; retries used: {', '.join(said)}" if said else ""

@@ -1,0 +1,1 @@
+"""Nodes: reports, inventory, health, silence and images."""

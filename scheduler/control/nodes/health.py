@@ -1,0 +1,236 @@
+"""Nodes on which jobs fail that do well elsewhere, and nodes that are slow.
+
+Ends that a node reports as its own fault count against it, and so do failures of jobs that complete
+elsewhere: each job once, and all that happens within a few seconds (a machine that reboots) once.
+After some of them nothing new starts there for a while; after one more, until an operator uncordons
+the node. Nothing new starts there for a while either if jobs of unlike types fail there at once and
+nowhere else. This keeps out at most a share of the workers of each type, and none that a job needs.
+A slow node is only reported, since it still works.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from scheduler.control.leases.retries import Category, category_of
+from scheduler.control.nodes.silence import apply_order
+from scheduler.control.state.node_evidence import MOST_FAULTS, Fault
+from scheduler.control.state.nodes import Doubt
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.troubles import Trouble, trouble_of
+from scheduler.protocol.reports import LeaseEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.leases import LiveLease, MemberEnd
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+
+#: What happened so long ago is held against nobody any more.
+WINDOW_S: Final = 3600.0
+#: What happens within so long happens at once.
+AT_ONCE_S: Final = 10.0
+#: For so long a node is avoided.
+AVOID_S: Final = 600.0
+#: Characters of what was said.
+LONGEST_SAID: Final = 200
+#: A job that fails sooner after its start has failed at once.
+GOT_ON_S: Final = 60.0
+#: A node that is slower than that beside others of its type is told, and one that is faster than
+#: the second figure again, too.
+SLOW: Final = 0.85
+FAST_AGAIN: Final = 0.92
+_LASTING: Final = "quarantined by the scheduler"
+_PASSING: Final = "avoided for a while by the scheduler"
+#: What agents call after a job, or after what is one's.
+_A_POD: Final = re.compile(r"\bpod '?[a-z0-9][a-z0-9.-]*'?(?= does not go away)")
+_OF_A_LEASE: Final = re.compile(r"\bprocesses of lease \d+ cannot be killed.*", re.DOTALL)
+#: Troubles of a lease that its node is to blame for; without any it is, too.
+_OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Trouble.DISK})
+
+
+def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end: MemberEnd) -> None:
+    """Take in how a lease ended on a node, as the node itself says."""
+    job_id = live.lease.job_id
+    trouble = trouble_of(end.reason_code, end.message)
+    category = category_of(end.reason, trouble)
+    ran_s = 0.0 if live.running_s is None else draft.now_s - live.running_s
+    if end.reason is LeaseEnd.COMPLETED:
+        _note_completion(state, draft, live)
+    if end.reason is LeaseEnd.COMPLETED or ran_s >= GOT_ON_S:
+        state.health.sudden.pop(name, None)
+    if category is None or live.revoked or not state.settings.quarantine_after:
+        return
+    said = end.message or (f"exit code {end.exit_code}" if end.exit_code is not None else "")
+    said = said[:LONGEST_SAID]
+    fault = Fault(job_id=job_id, at_s=draft.now_s, category=category.value, said=said)
+    if category is Category.NODE_FAULT and trouble in _OWN:
+        _hold_against(state, draft, name, fault)
+    elif end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM} and category is not Category.IMAGE:
+        failures = state.health.failures.setdefault(job_id, deque(maxlen=MOST_FAULTS))
+        failures.append((name, fault))
+        if ran_s < GOT_ON_S:
+            _suspect(state, draft, name, fault)
+
+
+def _note_completion(state: ControlState, draft: Draft, live: LiveLease) -> None:
+    """Hold failures of a job against their nodes, since it has completed elsewhere."""
+    failures = state.health.failures.pop(live.lease.job_id, ())
+    for name, fault in failures:
+        if name not in live.nodes:
+            _hold_against(state, draft, name, fault)
+
+
+def trust(state: ControlState, draft: Draft, node: NodeState, *, actor: str = "") -> None:
+    """Hold nothing against a node any more; whoever calls brings its workers back."""
+    state.health.trust(node.name)
+    if node.doubt is not None:
+        node.doubt = None
+        draft.set(f"doubt/{node.name}", None, actor=actor)
+
+
+def look_at_nodes(state: ControlState, draft: Draft) -> None:
+    """Try nodes again that were avoided for long enough, and tell which ones are slow."""
+    for node in state.nodes.by_name.values():
+        if node.doubt is not None and node.doubt.until_s <= draft.now_s:
+            trust(state, draft, node)
+            state.nodes.touch(node.name)
+            apply_order(draft, node)
+            draft.note("node_tried_again", "node", node.name)
+    measured, state.health.measured = state.health.measured, set()
+    for name in sorted(measured & state.nodes.by_name.keys()):
+        _tell_speed(state, draft, state.nodes.by_name[name])
+
+
+def doubt_in_words(node: NodeState) -> str:
+    """Return why nothing new starts on a node unasked, or that it is slow; empty if all is well."""
+    doubt = node.doubt
+    if doubt is None:
+        return "" if node.slow is None else f"jobs run at {node.slow:.0%} of its type's speed"
+    jobs = list(dict.fromkeys(str(one["job"]) for one in doubt.evidence))
+    last = doubt.evidence[-1]["message"] if doubt.evidence else ""
+    what = _LASTING if doubt.lasts else _PASSING
+    words = f"{what}: {len(jobs)} jobs failed here ({', '.join(jobs[-5:])})"
+    return f"{words}; the last: {last}" if last else words
+
+
+def without_jobs(reason: str) -> str:
+    """Return what is said of a node or a worker for those who may not know every job.
+
+    That is without jobs and their words, also where agents say so: pods are called by jobs, and a
+    lease is one's.
+    """
+    if reason.startswith((_LASTING, _PASSING)):
+        return reason.partition(" (")[0]
+    return _OF_A_LEASE.sub("processes of a lease cannot be killed", _A_POD.sub("a pod", reason))
+
+
+def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:
+    node = state.nodes.by_name.get(name)
+    if node is None or node.lost:
+        return
+    faults = state.health.faults.setdefault(name, deque(maxlen=MOST_FAULTS))
+    faults.append(fault)
+    recent = [one for one in faults if draft.now_s - one.at_s <= WINDOW_S]
+    recent.sort(key=lambda one: one.at_s)
+    counted = min(len({one.job_id for one in recent}), _occasions(recent))
+    most = state.settings.quarantine_after
+    if node.order is not None or (node.doubt is not None and node.doubt.lasts):
+        return
+    if counted >= most:
+        _doubt(state, draft, node, recent, until_s=math.inf)
+    elif counted >= max(most - 1, 2) and node.doubt is None:
+        _doubt(state, draft, node, recent, until_s=draft.now_s + AVOID_S)
+
+
+def _suspect(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:
+    """Avoid a node for a while if jobs of unlike types failed there at once, and nowhere else."""
+    health, job_id = state.health, fault.job_id
+    elsewhere = {other for other, _ in health.failures[job_id]} - {name}
+    for other in elsewhere:
+        health.sudden.get(other, {}).pop(job_id, None)
+    node = state.nodes.by_name.get(name)
+    if elsewhere or node is None or node.lost or node.order is not None or node.doubt is not None:
+        return
+    found = health.sudden.setdefault(name, {})
+    found[job_id] = state.jobs.by_id[job_id].spec.type_key, fault
+    for known, (_, earlier) in list(found.items()):
+        if draft.now_s - earlier.at_s > WINDOW_S or len(found) > MOST_FAULTS:
+            del found[known]
+    if len({kind for kind, _ in found.values()}) >= max(state.settings.quarantine_after - 1, 2):
+        faults = [fault for _, fault in health.sudden.pop(name).values()]
+        _doubt(state, draft, node, faults, until_s=draft.now_s + AVOID_S)
+
+
+def _occasions(faults: Sequence[Fault]) -> int:
+    """Return how often something happened, where what happens at once counts once."""
+    count, began_s = 0, -math.inf
+    for fault in faults:
+        if fault.at_s - began_s > AT_ONCE_S:
+            count, began_s = count + 1, fault.at_s
+    return count
+
+
+def _doubt(
+    state: ControlState, draft: Draft, node: NodeState, faults: Sequence[Fault], *, until_s: float
+) -> None:
+    evidence = tuple(fault.to_data() for fault in faults)
+    cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
+    shown = [dict(one) for one in evidence]
+    if not _has_room(state, node):
+        draft.note_for(cause, "node_suspected", "node", node.name, evidence=shown)
+        return
+    node.doubt = Doubt(since_s=draft.now_s, until_s=until_s, evidence=evidence)
+    state.nodes.touch(node.name)
+    draft.set(f"doubt/{node.name}", node.doubt.to_data())
+    apply_order(draft, node)
+    if not node.doubt.lasts:
+        draft.note_for(cause, "node_avoided", "node", node.name, evidence=shown)
+    else:
+        draft.note_for(cause, "node_quarantined", "node", node.name, evidence=shown)
+        draft.warnings.append(
+            f"node '{node.name}' is {doubt_in_words(node)}; `leasehold uncordon {node.name}` "
+            "takes it back"
+        )
+
+
+def _has_room(state: ControlState, node: NodeState) -> bool:
+    """Tell whether enough workers of each of a node's types are left without it."""
+    known: dict[str, int] = {}
+    out: dict[str, int] = {}
+    for other in state.nodes.by_name.values():
+        for worker_type in other.types if not other.lost else ():
+            known[worker_type] = known.get(worker_type, 0) + 1
+            if other is node or other.doubt is not None or other.order is not None:
+                out[worker_type] = out.get(worker_type, 0) + 1
+    share = state.settings.quarantine_share
+    needed = max((min(r.spec.scale_factors) for r in state.jobs.by_id.values()), default=0)
+    return all(
+        out[kind] <= share * known[kind] and not known[kind] - out[kind] < needed <= known[kind]
+        for kind in set(node.types)
+    )
+
+
+def _tell_speed(state: ControlState, draft: Draft, node: NodeState) -> None:
+    speed = state.health.relative_speed(node.name)
+    if speed is None:
+        return
+    cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
+    relative = round(speed, 3)
+    if node.slow is None and speed <= SLOW:
+        node.slow = relative
+        draft.note_for(cause, "node_slow", "node", node.name, relative_speed=relative)
+        draft.warnings.append(
+            f"jobs run on node '{node.name}' at {speed:.0%} of the speed of others of its type"
+        )
+    elif node.slow is not None and speed >= FAST_AGAIN:
+        node.slow = None
+        draft.note_for(cause, "node_fast_again", "node", node.name, relative_speed=relative)
+    else:
+        return
+    state.nodes.touch(node.name)

@@ -1,0 +1,136 @@
+"""What a node may have: its inventory is approved, and what it claims beyond that is refused.
+
+The approved workers of a node are those of an enrolment, or an operator's word, or else what an
+enrolled agent reports first. Of a report as many workers of each type are taken as are approved, in
+the order of their local indices; the others are neither numbered nor granted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scheduler.errors import InputError
+from scheduler.protocol.bounds import LONGEST_WORD, MOST_WORKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.facts.facts import NodeReported, WorkersApproved
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.state import ControlState
+
+#: Worker types that are told of by name.
+MOST_TOLD: Final = 16
+#: What the other types are told as.
+OTHERS: Final = "others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What is taken of the workers that a node reports.
+
+    Attributes:
+        types: (n,) worker types of those that are taken.
+        indices: (n,) what the node calls them; empty where it calls them 0, 1, ..., n - 1.
+        refused: worker type -> how many are not taken.
+    """
+
+    types: tuple[str, ...]
+    indices: tuple[int, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+def inventory_of(state: ControlState, fact: NodeReported) -> Inventory:
+    """Return what is taken of the workers that a report names."""
+    workers = fact.report.workers
+    approved = state.nodes.approved.get(fact.report.node)
+    if approved is None:
+        return Inventory(types=tuple(worker.worker_type for worker in workers))
+    left, taken = dict(approved), []
+    refused: Counter[str] = Counter()
+    for worker in workers:
+        if left.get(worker.worker_type, 0) > 0:
+            left[worker.worker_type] -= 1
+            taken.append(worker)
+        else:
+            refused[worker.worker_type] += 1
+    indices = tuple(worker.index for worker in taken)
+    return Inventory(
+        types=tuple(worker.worker_type for worker in taken),
+        indices=() if indices == tuple(range(len(indices))) else indices,
+        refused=_few(refused),
+    )
+
+
+def heed_inventory(
+    state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory
+) -> None:
+    """Keep what is approved by being reported first, and tell of what is refused.
+
+    Called once nothing can be wrong with the report any more.
+    """
+    name = fact.report.node
+    node = state.nodes.by_name.get(name)
+    before = () if node is None else node.indices
+    if inventory.indices != before:
+        draft.set(f"indices/{name}", list(inventory.indices) or None)
+    first = Counter(inventory.types)
+    if fact.enrolled and first and name not in state.nodes.approved:
+        _approve(state, draft, name, first)
+        draft.note("workers_approved", "node", name, approved=_few(first), by="first_report")
+    told = {} if node is None else node.refused
+    if inventory.refused and inventory.refused != told and state.nodes.may_tell(name, draft.now_s):
+        approved = state.nodes.approved[name]
+        draft.note(
+            "workers_refused", "node", name, refused=inventory.refused, approved=_few(approved)
+        )
+        draft.warnings.append(
+            f"node '{name}' reports workers beyond those that are approved: "
+            f"{in_words(inventory.refused)}; they are refused, and `leasehold approve {name}` "
+            "takes them"
+        )
+
+
+def approve_workers(state: ControlState, draft: Draft, fact: WorkersApproved) -> None:
+    """Set what a node may have; what it reports next is held against it.
+
+    Raises:
+        InputError: a count cannot be.
+    """
+    for worker_type, count in fact.workers.items():
+        if not 0 < len(worker_type) <= LONGEST_WORD or not 0 <= count <= MOST_WORKERS:
+            raise InputError(
+                f"{count} workers of type '{worker_type}' cannot be approved; give a type and a "
+                f"count from 0 to {MOST_WORKERS}"
+            )
+    approved = {name: count for name, count in sorted(fact.workers.items()) if count}
+    if state.nodes.approved.get(fact.node) == approved:
+        return
+    _approve(state, draft, fact.node, approved, actor=fact.actor)
+    draft.note(
+        "workers_approved", "node", fact.node, actor=fact.actor, approved=approved, by=fact.by
+    )
+
+
+def in_words(workers: Mapping[str, int]) -> str:
+    """Return worker types and counts as people write them."""
+    return " ".join(f"{name}:{count}" for name, count in workers.items()) or "none"
+
+
+def _approve(
+    state: ControlState, draft: Draft, name: str, approved: Mapping[str, int], *, actor: str = ""
+) -> None:
+    # A new mapping each time: the view shares it.
+    state.nodes.approved = {**state.nodes.approved, name: dict(approved)}
+    draft.set(f"approved/{name}", dict(approved), actor=actor)
+    state.nodes.forget_told(name)
+    state.nodes.touch(name)
+
+
+def _few(workers: Mapping[str, int]) -> dict[str, int]:
+    """Return counts by type; the types that come late have no names of their own."""
+    named = dict(list(workers.items())[:MOST_TOLD])
+    others = sum(workers.values()) - sum(named.values())
+    return named | ({OTHERS: others} if others else {})

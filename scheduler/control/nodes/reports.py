@@ -1,0 +1,462 @@
+"""What agents report."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.facts.requests import NodeAction
+from scheduler.control.jobs.learning import take_learning
+from scheduler.control.leases.ends import end_member
+from scheduler.control.leases.idle_gpus import take_use
+from scheduler.control.leases.launches import time_launch
+from scheduler.control.leases.progress import take_steps
+from scheduler.control.nodes.health import note_end
+from scheduler.control.nodes.inventory import heed_inventory, inventory_of
+from scheduler.control.nodes.silence import apply_order, hear, note_death
+from scheduler.control.state.leases import MemberEnd
+from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
+from scheduler.domain import events as ev
+from scheduler.domain.cluster import Node, WorkerType
+from scheduler.domain.troubles import trouble_of
+from scheduler.errors import ConflictError, InputError
+from scheduler.protocol.desired import NODE_NAME
+from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState
+
+if TYPE_CHECKING:
+    from scheduler.control.facts.facts import NodeReported
+    from scheduler.control.nodes.inventory import Inventory
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.leases import LiveLease, Member
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+    from scheduler.protocol.reports import LeaseReport, NodeReport
+
+#: Worker types that a cluster may have, those of nodes that have left included.
+MOST_TYPES = 1000
+#: Jobs that one warning names.
+MOST_NAMED = 20
+#: After this long without a word of it, an agent that was started later has left its node.
+OTHER_AGENT_S = 30.0
+
+
+def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
+    """Take in what an agent knows; a report that was overtaken by a newer one changes nothing.
+
+    Raises:
+        InputError: the node's name or its workers cannot be used.
+        ConflictError: another agent that was started later reports under the same name.
+    """
+    report = fact.report
+    if not NODE_NAME.fullmatch(report.node):
+        raise InputError(
+            f"node name {report.node!r} cannot be used; take letters, digits, '.', '_' and '-', "
+            "128 at most, the first one a letter or digit"
+        )
+    node = state.nodes.by_name.get(report.node)
+    inventory = inventory_of(state, fact)
+    types, indices = inventory.types, inventory.indices
+    _check_types(state, types)
+    if node is not None and not _is_news(state, draft, node, report):
+        return
+    _note_sharing(draft, node, report, types)
+    _note_agent(draft, node, report)
+    _note_lost_entries(state, draft, report)
+    changed = node is not None and (types, indices) != (node.types, node.indices)
+    if node is not None and changed:
+        _check_changes(state, draft, node)
+    joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in draft.events)
+    if node is None:
+        heed_inventory(state, draft, fact, inventory)
+        if not joins:
+            _join(state, draft, report.node, types)
+        draft.met.append(fact)
+        return
+    other = (report.place, report.incarnation) != (node.place, node.incarnation)
+    if report.crashed and other and not node.lost:
+        note_death(state, draft, node, {lease.lease_id for lease in report.leases})
+    heed_inventory(state, draft, fact, inventory)
+    meet(state, draft, fact, inventory)
+    if changed:
+        if not joins:  # two such reports in one decision: the next one tells again
+            state.nodes.note_change(node.name, draft.now_s)
+            _replace(state, draft, node, types)
+        draft.met.append(fact)
+        return
+    _heed_problems(state, draft, node, report)
+    _take_leases(state, draft, node, report)
+
+
+def _is_news(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> bool:
+    """Tell whether a report is the newest of the agent that serves its node, or of its successor.
+
+    Raises:
+        ConflictError: another agent serves the node.
+    """
+    if report.place and node.place and report.place != node.place:
+        why = _other_place(state, node, report, now_s=draft.now_s)
+        if why and state.nodes.may_tell(report.place, draft.now_s):
+            draft.warnings.append(why)
+        if why:
+            raise ConflictError(why)
+        return True
+    return node.is_news(report) or _is_left_over(node, report, now_s=draft.now_s)
+
+
+def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, now_s: float) -> str:
+    """Say why an agent cannot serve a node in another folder or boot, or on another machine.
+
+    Empty if it can. Within a place the folder's lock proves that the agent before has ended.
+    """
+    if not node.lost and now_s - node.silent_since() <= OTHER_AGENT_S:
+        return (
+            f"another agent serves node '{report.node}', with another state folder or on another "
+            "machine; stop it, or give this one another name with --node and a folder of its own. "
+            f"This one is taken {OTHER_AGENT_S:g} s after the last report of the other"
+        )
+    if report.place.partition("/")[0] == node.place.partition("/")[0]:
+        return ""
+    held = state.leases.held_by(node.name)
+    left_s = max((live.promised_s - now_s for live, m in held if m.end is None), default=0.0)
+    if left_s <= 0:
+        return ""
+    return (
+        f"node '{report.node}' was served by an agent on another machine, where its jobs may run "
+        f"for {math.ceil(left_s)} s more; this agent is taken then"
+    )
+
+
+def _note_agent(draft: Draft, node: NodeState | None, report: NodeReport) -> None:
+    """Keep which agent serves a node, so that the next leader takes no other for it."""
+    known = None if node is None else (node.place, node.incarnation)
+    if known != (report.place, report.incarnation):
+        serves = {"place": report.place, "incarnation": report.incarnation}
+        draft.set(f"agent/{report.node}", serves)
+
+
+def _is_left_over(node: NodeState, report: NodeReport, *, now_s: float) -> bool:
+    """Tell whether a report is of an agent that serves a node again which a later one has left.
+
+    Raises:
+        ConflictError: the later one still reports.
+    """
+    if report.incarnation >= node.incarnation:
+        return False
+    if node.lost or now_s - node.silent_since() > OTHER_AGENT_S:
+        return True
+    raise ConflictError(
+        f"another agent, which was started later, reports as node '{report.node}'; stop one of "
+        "them, or give it another name with --node"
+    )
+
+
+def _check_types(state: ControlState, types: tuple[str, ...]) -> None:
+    """Refuse more worker types than a cluster has: each has its rows and columns for good."""
+    known = set(state.engine.cluster.type_names)
+    most = max(len(known), MOST_TYPES)
+    if len(known | set(types)) > most:
+        raise InputError(
+            f"the node names {len(set(types) - known)} worker types that are new, and the cluster "
+            f"has {len(known)} of at most {MOST_TYPES}; call workers of one kind by one name"
+        )
+
+
+def _check_changes(state: ControlState, draft: Draft, node: NodeState) -> None:
+    """Refuse workers that change all the time: each change takes new numbers for good."""
+    if state.nodes.changes_since(node.name, draft.now_s - CHANGES_WITHIN_S) < MOST_CHANGES:
+        return
+    why = (
+        f"the workers of node '{node.name}' have changed {MOST_CHANGES} times within an hour, and "
+        "differ again; look whether two agents use this name, or what makes the agent find other "
+        "workers each time (--worker sets them)"
+    )
+    if state.nodes.is_first_refusal(node.name):
+        draft.warnings.append(
+            f"{why}; its reports are refused until an hour after the first of them"
+        )
+    raise ConflictError(why)
+
+
+def meet(
+    state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory | None = None
+) -> None:
+    """Note that an agent has spoken, and where it can be reached.
+
+    Args:
+        state: of the leader.
+        draft: of the decision.
+        fact: the report.
+        inventory: what is taken of its workers, where that is known already.
+    """
+    report = fact.report
+    node = state.nodes.by_name.get(report.node)
+    if node is not None:
+        state.nodes.touch(node.name)
+        node.suspects.clear()
+        node.incarnation, node.sequence = report.incarnation, report.sequence
+        node.place = report.place
+        node.last_seen_s, node.version = draft.now_s, fact.version
+        inventory = inventory or inventory_of(state, fact)
+        node.refused = inventory.refused
+        if inventory.types == node.types:
+            node.indices = inventory.indices
+        node.address = fact.address or node.address  # an agent that tells none is not found at ""
+        exclusive = _exclusive(report, inventory.types)
+        state.table_due |= exclusive != node.exclusive
+        node.exclusive = exclusive
+        if node.silent:
+            hear(state, draft, node)
+
+
+def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
+    """Return the worker types that two jobs cannot share on a node, of those that it may have."""
+    told = frozenset(w.worker_type for w in report.workers if w.sharing == "exclusive")
+    return told.intersection(types)
+
+
+def _note_sharing(
+    draft: Draft, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
+) -> None:
+    """Keep what a node says of sharing, so that the next leader plans alike from the start."""
+    exclusive = _exclusive(report, types)
+    if exclusive != (frozenset() if node is None else node.exclusive):
+        draft.set(f"exclusive/{report.node}", sorted(exclusive) or None)
+
+
+def _joins(event: ev.NodesJoined, name: str) -> bool:
+    return any(node.name == name for node in event.nodes)
+
+
+def _join(state: ControlState, draft: Draft, name: str, types: tuple[str, ...]) -> None:
+    known = set(state.engine.cluster.type_names)
+    for event in draft.events:
+        if isinstance(event, ev.NodesJoined):
+            known |= {worker_type.name for worker_type in event.worker_types}
+    new = [WorkerType(name=t) for t in dict.fromkeys(types) if t not in known]
+    draft.tell(ev.NodesJoined(nodes=(Node(name=name, workers=types),), worker_types=tuple(new)))
+
+
+def _replace(state: ControlState, draft: Draft, node: NodeState, types: tuple[str, ...]) -> None:
+    """Take a node's workers out for ever and its new ones in: somebody changed its hardware."""
+    for live, _ in list(state.leases.held_by(node.name)):
+        end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
+        end_member(state, draft, live, node.name, end)
+    draft.tell(ev.WorkersRetired(workers=node.workers))
+    draft.set(f"lost/{node.name}", None)
+    draft.note("node_changed", "node", node.name, before=list(node.types), now=list(types))
+    _join(state, draft, node.name, types)
+
+
+def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
+    """Bring the engine to what a node says of its workers.
+
+    What the engine holds is compared, and not what was last reported: after a restart nobody knows
+    that, and workers may have broken or been repaired meanwhile.
+    """
+    engine = state.engine
+    state.nodes.touch(node.name)
+    told = report.workers
+    problems = {
+        i: told[node.index_of(i)].problem
+        for i in range(len(node.types))
+        if told[node.index_of(i)].problem
+    }
+    lost = [
+        i
+        for i in problems
+        if i not in node.problems
+        and (engine.in_service[node.workers[i]] or engine.book.on_worker[node.workers[i]])
+    ]
+    node.problems = problems
+    drained = node.order is NodeAction.DRAIN
+    back = [
+        i
+        for i, w in enumerate(node.workers)
+        if i not in problems and not drained and not engine.in_service[w]
+    ]
+    leaving = [i for i in lost if problems[i] == LEAVING]
+    if leaving:
+        workers = tuple(node.workers[i] for i in leaving)
+        draft.tell(ev.WorkersDrained(workers=workers, by_s=draft.now_s))
+        draft.note("agent_stopped", "node", node.name)
+    if broken := [i for i in lost if problems[i] != LEAVING]:
+        draft.tell(ev.WorkersLost(workers=tuple(node.workers[i] for i in broken)))
+        draft.note(
+            "workers_failed",
+            "node",
+            node.name,
+            problems={str(node.index_of(i)): problems[i] for i in broken},
+        )
+    if node.lost:
+        node.lost = False
+        draft.note("node_returned", "node", node.name)
+        draft.set(f"lost/{node.name}", None)
+        apply_order(draft, node)
+    elif back:
+        draft.note("workers_recovered", "node", node.name, workers=back)
+        apply_order(draft, node)
+
+
+def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
+    told = {lease.lease_id: lease for lease in report.leases}
+    current = report.term == state.term
+    for live, member in list(state.leases.held_by(node.name)):
+        lease = told.get(live.lease.lease_id)
+        if lease is not None and lease.nonce not in {"", live.lease.nonce}:
+            continue  # another one of that number, which ends first
+        if lease is not None and lease.token == live.lease.token:
+            _take_lease(state, draft, live, member, lease, current=current)
+        elif member.end is None and current and report.revision >= member.since:
+            # An agent lists what it holds and what it is about to start; the rest is not there.
+            end_member(state, draft, live, node.name, _missing(member))
+
+
+def _note_lost_entries(state: ControlState, draft: Draft, report: NodeReport) -> None:
+    """Warn that the database has lost its newest entries, and name the jobs.
+
+    A node shows that by a lease whose number was not given out yet, or was given to another lease,
+    on whichever node. The node itself may be among what is lost.
+    """
+    newest, by_id = state.engine.newest_lease, state.leases.by_id
+    unknown = [
+        lease
+        for lease in report.leases
+        if lease.lease_id > newest
+        or ((live := by_id.get(lease.lease_id)) and lease.nonce not in {"", live.lease.nonce})
+    ]
+    jobs = sorted({f"'{lease.job_id}'" for lease in unknown if lease.job_id})
+    if not jobs or not state.nodes.may_tell(f"{report.node} lost entries", draft.now_s):
+        return
+    draft.warnings.append(
+        f"the database has lost its newest entries: node '{report.node}' holds leases of "
+        f"{', '.join(jobs[:MOST_NAMED])} that it does not know. They end there. Submit those jobs "
+        "again that `leasehold jobs` does not show"
+    )
+
+
+def _missing(member: Member) -> MemberEnd:
+    """Say how a lease ended of which its node has nothing to say."""
+    if member.untold:
+        return MemberEnd(reason=LeaseEnd.FAILED, message=member.untold)
+    if member.wanted or member.seen:
+        return MemberEnd(reason=LeaseEnd.LOST, message="the node knows nothing of the lease")
+    return MemberEnd(reason=LeaseEnd.RELEASED)
+
+
+def _take_lease(
+    state: ControlState,
+    draft: Draft,
+    live: LiveLease,
+    member: Member,
+    lease: LeaseReport,
+    *,
+    current: bool,
+) -> None:
+    before = _picture(live, member)
+    member.seen = True
+    member.ran |= lease.state is LeaseState.RUNNING
+    member.ran |= lease.exit_code is not None or lease.launch_s is not None
+    if lease.state is not LeaseState.STARTING and live.running_s is None:
+        live.running_s = draft.now_s
+    if member.rank == 0:
+        take_steps(
+            state,
+            live,
+            steps_done=float(lease.steps_done),
+            steps_live=float(lease.steps_live),
+            now_s=draft.now_s,
+        )
+        if live.told is not None and not live.first_step_noted:
+            live.first_step_noted = True
+            _note_first_step(draft, live)
+        time_launch(state, draft, live)
+        if lease.learning is not None:
+            take_learning(state, live, lease.learning)
+    if lease.gpu is not None:
+        take_use(state, draft, live, member, lease.gpu)
+    _heed_trouble(draft, live, member, lease)
+    _heed_progress(draft, live, member, lease)
+    _take_launch(state, draft, live, member, lease)
+    changed = state.leases.stepped if _picture(live, member) == before else state.leases.touched
+    changed.add(live.lease.lease_id)
+    if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
+        end = MemberEnd(
+            reason=lease.reason,
+            exit_code=lease.exit_code,
+            message=lease.message,
+            reason_code=lease.reason_code,
+        )
+        note_end(state, draft, live, member.node, end)
+        # By the desired set of an earlier leader it may be about to forget what it has told.
+        end_member(state, draft, live, member.node, end, forgets=not current)
+
+
+def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
+    """Return what a report may change of a lease beside its steps and its end."""
+    told = member.trouble, member.progress_problem, member.launched
+    return live.running_s, live.learning, member.seen, member.ran, *told
+
+
+def _take_launch(
+    state: ControlState, draft: Draft, live: LiveLease, member: Member, lease: LeaseReport
+) -> None:
+    """Take in how a launch went, where the node has timed it; once for each member of a gang."""
+    if lease.launch_s is None or member.launched:
+        return
+    member.launched = True
+    record = state.jobs.by_id[live.lease.job_id]
+    if state.settings.learn:
+        took_s = lease.launch_s if lease.ready_s is None else lease.ready_s
+        key = record.spec.type_key, len(live.lease.workers), live.worker_type
+        state.knowledge.note_launch(*key, took_s, first_step=False)
+        state.launches_due = True
+    times = {"image_s": lease.image_s, "launch_s": lease.launch_s, "ready_s": lease.ready_s}
+    found: dict[str, Any] = {name: round(s, 3) for name, s in times.items() if s is not None}
+    phases = {"image": lease.image_s, "start": lease.launch_s, "ready": lease.ready_s}
+    draft.launches.append({phase: s for phase, s in phases.items() if s is not None})
+    found |= {"devices": list(lease.devices)} if lease.devices else {}
+    lease_id, node = live.lease.lease_id, member.node
+    draft.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)
+
+
+def _note_first_step(draft: Draft, live: LiveLease) -> None:
+    """Record how long after the grant the job's processes ran, and its first step was reported."""
+    lease = live.lease
+    times = {"first_step_s": draft.now_s, "running_s": live.running_s}
+    found: dict[str, Any] = {
+        name: round(s - lease.start_s, 3) for name, s in times.items() if s is not None
+    }
+    draft.note("first_step", "job", lease.job_id, lease=lease.lease_id, **found)
+
+
+def _heed_progress(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+    """Tell why a job's steps are not seen, once for each reason."""
+    before, member.progress_problem = member.progress_problem, lease.progress_problem
+    if lease.progress_problem not in {"", before}:
+        draft.note(
+            "progress_off",
+            "job",
+            live.lease.job_id,
+            lease=live.lease.lease_id,
+            node=member.node,
+            message=lease.progress_problem,
+        )
+
+
+def _heed_trouble(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+    """Tell what keeps a lease from starting, once for each kind of trouble."""
+    starting = lease.state is LeaseState.STARTING
+    words = (lease.reason_code, lease.message) if starting else ("", "")
+    before, member.trouble = member.trouble, words
+    trouble = trouble_of(*words)
+    if trouble is not None and trouble is not trouble_of(*before):
+        draft.note(
+            "lease_waits",
+            "job",
+            live.lease.job_id,
+            lease=live.lease.lease_id,
+            node=member.node,
+            code=words[0],
+            trouble=trouble.value,
+            message=words[1],
+        )

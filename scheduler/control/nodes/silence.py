@@ -1,0 +1,108 @@
+"""Silent nodes: cordoned, then lost; and back in service as operators ordered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.control.facts.requests import NodeAction
+from scheduler.control.leases.ends import is_young
+from scheduler.control.nodes.images import upcoming_images
+from scheduler.control.state.draft import TIME_PASSES
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.state import ControlState
+
+
+def lose_silent_nodes(state: ControlState, draft: Draft) -> None:
+    """Take nodes for lost that have been silent for ``node_timeout_s``."""
+    timeout_s = state.settings.node_timeout_s
+    for node in list(state.nodes.silent(draft.now_s, timeout_s=timeout_s)):
+        node.lost = True
+        state.nodes.touch(node.name)
+        draft.tell(ev.WorkersLost(workers=node.workers))
+        draft.cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
+        draft.give_reason(draft.cause, node=node.name)
+        note_death(state, draft, node)
+        silent_s = round(draft.now_s - node.silent_since(), 1)
+        draft.note("node_lost", "node", node.name, silent_s=silent_s)
+        draft.cause = TIME_PASSES
+        draft.set(f"lost/{node.name}", {"silent_s": silent_s})
+
+
+def cordon_silent_nodes(state: ControlState, draft: Draft) -> None:
+    """Grant nothing new on nodes that may soon be lost; what they hold they keep."""
+    timeout_s = state.settings.node_timeout_s
+    for node in list(state.nodes.fall_silent(draft.now_s, timeout_s=timeout_s)):
+        node.silent = True
+        state.nodes.touch(node.name)
+        cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
+        if node.order is None and node.doubt is None and node.usable:
+            draft.give_reason(cause, node=node.name)
+            draft.tell(ev.WorkersCordoned(workers=node.usable))
+        silent_s = round(draft.now_s - node.silent_since(), 1)
+        draft.note_for(cause, "node_silent", "node", node.name, silent_s=silent_s)
+
+
+def hear(state: ControlState, draft: Draft, node: NodeState) -> None:
+    """Let a node that was silent have new leases again."""
+    node.silent = False
+    state.nodes.touch(node.name)
+    if node.order is None and node.doubt is None:
+        apply_order(draft, node)
+
+
+def note_death(
+    state: ControlState, draft: Draft, node: NodeState, told: Collection[int] = ()
+) -> None:
+    """Tell the engine of jobs that an agent may have died of.
+
+    That is: those that had been started on its node less than a minute before it was last heard,
+    and had saved nothing since. Under one lease a job is suspected once, since whoever is on a node
+    with a guilty job would be so as often as that; again only where it is alone there.
+
+    Args:
+        state: of the leader.
+        draft: the decision.
+        node: whose agent has died.
+        told: ids of leases that the next agent there has found begun.
+    """
+    there = [live for live, _ in state.leases.held_by(node.name) if not live.revoked]
+    for live in there:
+        if is_young(live, node, told) and (not live.suspected or len(there) == 1):
+            live.suspected = True
+            state.leases.touched.add(live.lease.lease_id)
+            node.suspects.append(live.lease.job_id)
+    suspects = tuple(dict.fromkeys(node.suspects))
+    node.suspects.clear()
+    if suspects:
+        draft.tell(ev.AgentDied(node=node.name, job_ids=suspects))
+    draft.note("agent_died", "node", node.name, suspects=list(suspects))
+
+
+def apply_order(draft: Draft, node: NodeState) -> None:
+    """Bring a node's workers in the engine to what its state and its operator's order say."""
+    usable = node.usable
+    if not usable or node.lost:
+        return
+    draft.tell(ev.WorkersReturned(workers=usable))
+    doubted = node.doubt is not None or node.silent
+    if node.order is NodeAction.CORDON or (node.order is None and doubted):
+        draft.tell(ev.WorkersCordoned(workers=usable))
+    elif node.order is NodeAction.DRAIN:
+        draft.tell(ev.WorkersDrained(workers=usable, by_s=draft.now_s))
+
+
+def look_for_images(state: ControlState) -> None:
+    """Tell nodes of images that they may soon need and have not been told of."""
+    if not (most := state.settings.prepull_images):
+        return
+    before, state.images = state.images, upcoming_images(state, most=most)
+    for name, images in state.images.items():
+        if set(images) - set(before.get(name, ())):
+            state.leases.changed.add(name)

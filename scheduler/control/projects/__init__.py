@@ -1,0 +1,1 @@
+"""Projects: rules, budgets and reservations."""

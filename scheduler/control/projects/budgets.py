@@ -1,0 +1,215 @@
+"""Budgets: what a project may use in a calendar month of UTC, in worker-hours or in money.
+
+Control counts itself what is used from some moment on; what was before is told by the ledger. Both
+count whole microseconds by the same times, so that they agree exactly, and a start that asks the
+ledger goes on from the same figures. Nothing is counted as long as no project has a budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.engine.state.state import PLAN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scheduler.control.facts.facts import UseCounted
+    from scheduler.control.facts.requests import ProjectLimits
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.state import ControlState
+    from scheduler.control.state.view import View
+    from scheduler.domain.rows import AttemptRow
+
+#: Before the project in the keys of settings.
+KEY: Final = "budget"
+#: A budget is warned of where so much of it is used and nothing else is set.
+WARNING: Final = 0.8
+#: Microseconds of an hour.
+_HOUR_US: Final = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a project has used of its budget.
+
+    Attributes:
+        gpu_hours: worker-hours in this month.
+        usd: what they cost.
+        part: the largest of what was used over what may be; 0 without a budget.
+    """
+
+    gpu_hours: float
+    usd: float
+    part: float
+
+
+def has_budget(limits: ProjectLimits) -> bool:
+    """Tell whether a project has a budget."""
+    return limits.budget_gpu_hours is not None or limits.budget_usd is not None
+
+
+def spending(
+    state: ControlState | View,
+    *,
+    now_s: float,
+    until_s: float | None = None,
+    more_s: Mapping[str, float] | None = None,
+) -> Mapping[str, Spending]:
+    """Return what each project that has a budget has used of it.
+
+    Args:
+        state: control's, or what is shown of it.
+        now_s: the time.
+        until_s: count what is under a lease until then; until now unless given.
+        more_s: project -> worker-seconds that it is to have room for.
+    """
+    limits = {name: one for name, one in state.jobs.limits.items() if has_budget(one)}
+    budgets = state.budgets
+    if budgets.since_s is None or not limits:
+        return {}
+    used: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for (project, worker_type), used_us in budgets.used_us.items():
+        used[project][worker_type] += used_us
+    end_us = _in_us(now_s if until_s is None else max(until_s, now_s))
+    since_us = _in_us(budgets.since_s)
+    for live in state.leases.by_id.values():
+        record = state.jobs.by_id.get(live.lease.job_id)
+        if record is not None and record.project in limits:
+            held_us = max(end_us - max(_in_us(live.lease.start_s), since_us), 0)
+            used[record.project][live.worker_type] += held_us * len(live.lease.workers)
+    for project, held_s in (more_s or {}).items():
+        used[project][""] += _in_us(held_s)
+    prices = state.settings.prices
+    return {name: _spending(one, used[name], prices) for name, one in limits.items()}
+
+
+def _spending(
+    limits: ProjectLimits, used: Mapping[str, int], prices: Mapping[str, float]
+) -> Spending:
+    hours = sum(used.values()) / _HOUR_US
+    dearest = max(prices.values(), default=0.0)  # what a gang of several types is taken for
+    usd = (
+        sum(us * (prices.get(name, 0.0) if name else dearest) for name, us in used.items())
+        / _HOUR_US
+    )
+    parts = [
+        used_now / may if may > 0 else math.inf
+        for used_now, may in ((hours, limits.budget_gpu_hours), (usd, limits.budget_usd))
+        if may is not None
+    ]
+    return Spending(gpu_hours=hours, usd=usd, part=max(parts, default=0.0))
+
+
+def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:
+    """Add leases that end with a decision, whose jobs are still in the book.
+
+    Exact also where one began before control counted, or in the month before.
+    """
+    budgets = state.budgets
+    if budgets.since_s is None:
+        return
+    since_us = _in_us(budgets.since_s)
+    for row in attempts:
+        if row.ended_s is not None:
+            held_us = max(_in_us(row.ended_s) - max(_in_us(row.start_s), since_us), 0)
+            key = state.jobs.by_id[row.job_id].project, row.worker_type
+            used_us = held_us * len(row.workers)
+            budgets.used_us[key] = budgets.used_us.get(key, 0) + used_us
+
+
+def take_use(state: ControlState, _draft: Draft, fact: UseCounted) -> None:
+    """Take in what the ledger says of the time before control counted."""
+    if not state.budgets.counted and state.budgets.since_s == fact.until_s:
+        state.budgets.add(fact.sums)
+
+
+def keep_budgets(state: ControlState, draft: Draft) -> None:
+    """Warn of budgets, stop projects that have used theirs up, and let them go on in a new month.
+
+    Looked at when a round is planned: whoever will have used its budget up by the end of the round
+    that runs is granted nothing beyond it. So what is used goes beyond a budget by less than what
+    the project holds in one round.
+    """
+    budgets = state.budgets
+    if budgets.since_s is None:
+        return
+    budgets.roll(draft.now_s)
+    plans = any(isinstance(e, ev.TimerFired) and e.timer == PLAN for e in draft.events)
+    if not (plans or budgets.due):
+        return
+    budgets.due = False
+    now_s = max(draft.now_s, state.engine.now_s)
+    # Who was stopped goes on where there is room for a worker's round, and not for the moment by
+    # which it left before the round's end.
+    room_s = dict.fromkeys(state.jobs.stopped, state.settings.engine.round_length_s)
+    found = spending(state, now_s=now_s, until_s=state.engine.round_end_s, more_s=room_s)
+    for project in sorted({*found, *state.jobs.stopped, *budgets.told}):
+        _judge(state, draft, project, found.get(project))
+
+
+#: What the history says of a project that has come to this.
+TOLD: Final = {"spent": "budget_spent", "warned": "budget_warning", "": "budget_free"}
+
+
+def _judge(state: ControlState, draft: Draft, project: str, spent: Spending | None) -> None:
+    part = 0.0 if spent is None else spent.part
+    stops, stopped = part >= 1.0, project in state.jobs.stopped
+    limits = state.jobs.limits.get(project)
+    warning = None if limits is None else limits.budget_warning
+    if stops != stopped:
+        _stop_or_resume(state, draft, project, stops=stops)
+    says = "spent" if stops else "warned" if part >= (warning or WARNING) else ""
+    told = state.budgets.told.get(project, "")
+    if says == told:
+        return
+    if says:
+        state.budgets.told[project] = says
+        draft.set(f"{KEY}/{project}", {"month_s": state.budgets.month_s, "told": says})
+    else:
+        del state.budgets.told[project]
+        draft.set(f"{KEY}/{project}", None)
+    kind = TOLD["" if (told, says) == ("spent", "warned") else says]
+    draft.note(kind, "project", project, **_figures(spent, limits))
+
+
+def _figures(spent: Spending | None, limits: ProjectLimits | None) -> dict[str, Any]:
+    if spent is None or limits is None:
+        return {}
+    found = {
+        "used_gpu_hours": round(spent.gpu_hours, 3),
+        "budget_gpu_hours": limits.budget_gpu_hours,
+        "used_usd": None if limits.budget_usd is None else round(spent.usd, 2),
+        "budget_usd": limits.budget_usd,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _stop_or_resume(state: ControlState, draft: Draft, project: str, *, stops: bool) -> None:
+    jobs = state.jobs
+    jobs.stopped = jobs.stopped | {project} if stops else jobs.stopped - {project}
+    jobs.recheck = True
+    known = [r for r in jobs.by_id.values() if r.project == project and r.parked is None]
+    if not known:
+        return
+    for record in known:
+        if record.status is JobStatus.WAITING:
+            record.reason = WaitReason.BUDGET.value if stops else ""
+            jobs.touch(record, draft.now_s)
+    draft.tell(ev.FundsChanged(job_ids=tuple(r.job_id for r in known), unfunded=stops))
+
+
+#: Why a job is let in again.
+FREED: Final = Cause(fact=FactKind.BUDGET_FREED)
+
+
+def _in_us(time_s: float) -> int:
+    """Return a time in whole microseconds, as the ledger does."""
+    return math.floor(time_s * 1_000_000)

@@ -1,0 +1,177 @@
+"""Reservations in control: made, deleted, ended, and which jobs may use them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.facts.specs import in_words
+from scheduler.control.state.jobs import ENDED
+from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.reservation import Reservation, most_reserved
+from scheduler.engine.limits.reservations import RELEASED
+from scheduler.errors import ConflictError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.control.facts.facts import ReservationDeleted, ReservationMade
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.state import ControlState
+
+
+def make_reservation(state: ControlState, draft: Draft, fact: ReservationMade) -> None:
+    """Make a reservation.
+
+    Raises:
+        ConflictError: there is one of that name, others have reserved too many workers, or the job
+            that it is for has ended.
+        InputError: the worker type is not known, the window has passed, or the job that it is for
+            is somebody else's.
+        NotFoundError: there is no job of that id.
+    """
+    rule, known = fact.reservation, state.reservations
+    if rule.name in known:
+        raise ConflictError(
+            f"reservation '{rule.name}' exists already; delete it first, or choose another name"
+        )
+    if rule.until_s <= draft.now_s:
+        raise InputError(
+            f"until_s of reservation '{rule.name}' is {in_words(rule.until_s)}, which has passed "
+            f"(it is {in_words(draft.now_s)}); give a later time"
+        )
+    _check_workers(state, rule)
+    _check_job(state, fact)
+    draft.set(f"reservation/{rule.name}", asdict(rule), actor=fact.actor)
+    _tell(state, draft, (*known.values(), rule), rule.name)
+    draft.note("reservation_made", "reservation", rule.name, actor=fact.actor, **_shown(rule))
+
+
+def _check_workers(state: ControlState, rule: Reservation) -> None:
+    engine = state.engine
+    names = engine.cluster.type_names
+    if rule.worker_type not in names:
+        raise InputError(
+            f"worker_type of reservation '{rule.name}' is '{rule.worker_type}', which the cluster "
+            f"does not have; it has {', '.join(names) or 'none yet'}"
+        )
+    there = int(engine.count(~engine.retired)[names.index(rule.worker_type)])
+    most, who = most_reserved(rule, state.reservations.values())
+    if rule.workers + most > there:
+        beside = "".join(
+            f", and {other.workers} are reserved as '{other.name}' from {in_words(other.from_s)} "
+            f"until {in_words(other.until_s)}"
+            for other in who
+        )
+        raise ConflictError(
+            f"reservation '{rule.name}' asks for {rule.workers} workers of type "
+            f"'{rule.worker_type}'; there are {there}{beside}, which leaves {there - most}"
+        )
+
+
+def _check_job(state: ControlState, fact: ReservationMade) -> None:
+    """Refuse what nobody could ever use."""
+    rule, row = fact.reservation, fact.row
+    record = state.jobs.by_id.get(rule.job)
+    if not rule.job or (record is not None and _admits(rule, record)):
+        return
+    if record is not None:
+        raise InputError(
+            f"job of reservation '{rule.name}' is '{rule.job}', which '{record.owner}' submitted "
+            f"to project '{record.project}'; it could not use what is reserved for {rule.owner}"
+        )
+    if row is None:
+        raise NotFoundError(f"there is no job '{rule.job}'")
+    raise ConflictError(
+        f"job of reservation '{rule.name}' is '{rule.job}', which has ended as {row.status.value}; "
+        "reserve for a job that is to run"
+        if row.status in ENDED
+        else f"job '{rule.job}' has just changed; try again"
+    )
+
+
+def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDeleted) -> None:
+    """Delete a reservation; its workers are everybody's again.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    if fact.name not in state.reservations:
+        raise NotFoundError(f"there is no reservation '{fact.name}'")
+    rule = state.reservations[fact.name]
+    draft.set(f"reservation/{rule.name}", None, actor=fact.actor)
+    left = [other for other in state.reservations.values() if other.name != rule.name]
+    _tell(state, draft, left, rule.name)
+    draft.note("reservation_deleted", "reservation", rule.name, actor=fact.actor)
+
+
+def end_reservations(state: ControlState, draft: Draft) -> None:
+    """Forget the reservations whose windows have passed."""
+    for rule in [r for r in state.reservations.values() if r.until_s <= draft.now_s]:
+        cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
+        draft.set(f"reservation/{rule.name}", None)
+        left = [other for other in state.reservations.values() if other.name != rule.name]
+        _tell(state, draft, left, rule.name)
+        draft.note_for(cause, "reservation_ended", "reservation", rule.name)
+
+
+def release_reservations(state: ControlState, draft: Draft) -> None:
+    """Release what is kept for jobs that are known no more, where the engine did not do so itself.
+
+    Of a job that it never knew; of one that ended in the very step in which the reservation was
+    made; and of one that ended under a release which kept reservations of ended jobs.
+    """
+    for rule in [r for r in state.reservations.values() if r.job and r.job not in state.jobs.by_id]:
+        left = [other for other in state.reservations.values() if other.name != rule.name]
+        _tell(state, draft, left, rule.name)
+        cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
+        note_released(state, draft, rule.name, rule.job, cause)
+
+
+def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cause: Cause) -> None:
+    """Forget a reservation that is given up because the only job that it was for has ended.
+
+    One of that name that was made anew since, for others, stays.
+    """
+    rule = state.reservations.get(name)
+    if rule is not None and rule.job != job_id:
+        return
+    state.reservations = {n: rule for n, rule in state.reservations.items() if n != name}
+    draft.set(f"reservation/{name}", None)
+    draft.note_for(cause, RELEASED, "reservation", name, job=job_id)
+    draft.note_for(cause, RELEASED, "job", job_id, reservation=name)
+
+
+def entitle(state: ControlState, draft: Draft, record: JobRecord) -> None:
+    """Tell the engine which reservations a job may use that it is about to be told of."""
+    names = tuple(r.name for r in state.reservations.values() if _admits(r, record))
+    if names:
+        draft.tell(ev.JobEntitled(job_id=record.job_id, reservations=names))
+
+
+def _admits(rule: Reservation, record: JobRecord) -> bool:
+    return rule.admits(project=record.project, user=record.owner, job=record.job_id)
+
+
+def _tell(state: ControlState, draft: Draft, rules: Sequence[Reservation], name: str) -> None:
+    """Put reservations in force, and say which of the engine's jobs may use them."""
+    state.reservations = {rule.name: rule for rule in rules}
+    records = [record for record in state.jobs.by_id.values() if record.parked is None]
+    members = {
+        rule.name: tuple(record.job_id for record in records if _admits(rule, record))
+        for rule in rules
+    }
+    event = ev.ReservationsChanged(reservations=tuple(rules), name=name, members=members)
+    draft.tell(event)
+
+
+def _shown(rule: Reservation) -> dict[str, Any]:
+    return {name: value for name, value in asdict(rule).items() if name != "name" and value != ""}
+
+
+def reservation_of(value: Mapping[str, Any]) -> Reservation:
+    """Return a stored reservation; fields of a newer release are ignored."""
+    known = {field.name for field in fields(Reservation)}
+    return Reservation(**{name: given for name, given in value.items() if name in known})

@@ -1,0 +1,182 @@
+"""A copy of control: what it decides by at one moment, for shells that look ahead.
+
+The law: a control that is made of a copy decides the same on the same further facts as the one that
+was copied. Left out: what is only shown or only for clients that ask again, and how often nodes
+have changed their workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.state.copying import job_twin, lease_twin
+from scheduler.control.state.jobs import JobBook
+from scheduler.control.state.leases import Leases
+from scheduler.control.state.nodes import NodeBook
+from scheduler.control.state.state import ControlState
+from scheduler.domain.knowledge import Part
+from scheduler.engine.snapshot import dump, restore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
+    from scheduler.control.state.budget_state import Budgets
+    from scheduler.control.state.jobs import JobRecord
+    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.node_evidence import NodeHealth
+    from scheduler.control.state.nodes import NodeState
+    from scheduler.control.state.owners import Owners
+    from scheduler.control.state.settings import ControlSettings
+    from scheduler.control.state.state import PolicyInForce
+    from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.reservation import Reservation
+    from scheduler.engine.snapshot import EngineState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ControlCopy:
+    """Control as of one moment; later decisions do not change it.
+
+    Attributes:
+        engine: its part.
+        leases: in force, by id.
+        timers: the engine's.
+        question: what the engine has asked and nobody has answered, or None.
+        jobs: that have not ended, in the order of the book.
+        recheck: whether a parked job may have become fit to run.
+        next_number: of the next job.
+        limits: project -> its limits.
+        nodes: that are known.
+        approved: node -> worker type -> how many it may have.
+        knowledge: part -> what it says of itself.
+        policy: in force, without its answer.
+        asked: whose answer is in force or on its way.
+        time_dependent: whether the policy's answers change as time passes.
+        settings: of decisions.
+        term: the leader's fencing token.
+        progress: lease id -> steps that the engine has not been told yet.
+        due: (table, estimates, launches, batches, mixed gangs): what is to be renewed.
+        health: what is held against nodes.
+        next_look_s: when leases, nodes and limits are looked at again.
+        owners: which uid the jobs of each owner run under.
+        budgets: what projects have used in this month.
+        stopped: projects that have used up theirs.
+        reservations: by name.
+    """
+
+    engine: EngineState
+    leases: tuple[LiveLease, ...]
+    timers: Mapping[str, float]
+    question: ComputeAllocation | None
+    jobs: tuple[JobRecord, ...]
+    recheck: bool
+    next_number: int
+    limits: Mapping[str, ProjectLimits]
+    nodes: tuple[NodeState, ...]
+    approved: Mapping[str, Mapping[str, int]]
+    knowledge: Mapping[str, Any]
+    policy: PolicyInForce
+    asked: PolicyChoice | None
+    time_dependent: bool | None
+    settings: ControlSettings
+    term: int
+    progress: Mapping[int, float]
+    due: tuple[bool, bool, bool, bool, bool]
+    next_look_s: float
+    health: NodeHealth
+    owners: Owners
+    budgets: Budgets
+    stopped: frozenset[str]
+    reservations: Mapping[str, Reservation]
+
+
+def copy_of(state: ControlState) -> ControlCopy:
+    """Copy what control decides by, between two decisions. Quick: what never changes is shared."""
+    jobs = state.jobs
+    return ControlCopy(
+        engine=dump(state.engine),
+        leases=tuple(lease_twin(live) for live in state.leases.by_id.values()),
+        timers=dict(state.leases.timers),
+        question=state.leases.question,
+        jobs=tuple(job_twin(record) for record in jobs.by_id.values()),
+        recheck=jobs.recheck,
+        next_number=jobs.newest_number + 1,
+        limits=dict(jobs.limits),
+        nodes=tuple(_node(node) for node in state.nodes.by_name.values()),
+        approved=state.nodes.approved,
+        knowledge={part: state.knowledge.dump(part) for part in Part},
+        policy=replace(state.policy, answer=None, question=None, baseline=None),
+        asked=state.asked,
+        time_dependent=state.time_dependent,
+        settings=state.settings,
+        term=state.term,
+        progress=dict(state.progress),
+        due=(
+            *(state.table_due, state.estimates_due, state.launches_due),
+            *(state.batches_due, state.mixed_due),
+        ),
+        next_look_s=state.next_look_s,
+        health=state.health.copied(),
+        owners=replace(state.owners),
+        budgets=state.budgets.copied(),
+        stopped=jobs.stopped,
+        reservations=state.reservations,
+    )
+
+
+def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
+    """Return what a control decides by that goes on from a copy, which may be used again.
+
+    Args:
+        copied: what ``copy_of`` returned.
+        knowledge: made of what the copy says of it.
+    """
+    table_due, estimates_due, launches_due, batches_due, mixed_due = copied.due
+    state = ControlState(
+        engine=restore(copied.engine, copied.settings.engine),
+        leases=Leases(timers=dict(copied.timers), question=copied.question),
+        jobs=JobBook(),
+        nodes=NodeBook(),
+        knowledge=knowledge,
+        policy=replace(copied.policy),
+        time_dependent=copied.time_dependent,
+        settings=copied.settings,
+        term=copied.term,
+        progress=dict(copied.progress),
+        table_due=table_due,
+        estimates_due=estimates_due,
+        launches_due=launches_due,
+        batches_due=batches_due,
+        mixed_due=mixed_due,
+        asked=copied.asked,
+        next_look_s=copied.next_look_s,
+        health=copied.health.copied(),
+        owners=replace(copied.owners),
+        budgets=copied.budgets.copied(),
+        reservations=copied.reservations,
+    )
+    state.nodes.follow(state.engine.cluster, now_s=copied.engine.now_s)
+    state.nodes.by_name = {node.name: _node(node) for node in copied.nodes}
+    state.nodes.approved = copied.approved
+    for live in copied.leases:
+        state.leases.grant(lease_twin(live))
+    state.leases.changed.clear()
+    _fill(state.jobs, copied)
+    return state
+
+
+def _fill(jobs: JobBook, copied: ControlCopy) -> None:
+    jobs.limits.update(copied.limits)
+    jobs.stopped = copied.stopped
+    jobs.start_numbers_at(copied.next_number)
+    for record in copied.jobs:
+        jobs.add(job_twin(record))
+    jobs.recheck = copied.recheck
+    jobs.touched.clear()
+
+
+def _node(node: NodeState) -> NodeState:
+    return replace(node, suspects=list(node.suspects), problems=dict(node.problems))

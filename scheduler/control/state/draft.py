@@ -1,0 +1,169 @@
+"""A decision in the making: what the engine is to be told, and the rows that change with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.domain import events as ev
+from scheduler.domain.causes import OF_A_JOB, Cause, FactKind
+from scheduler.domain.lease import EndReason
+from scheduler.domain.rows import CAUSE, HistoryRow, SettingRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.facts.facts import Fact, NodeReported
+    from scheduler.control.state.leases import MemberEnd
+    from scheduler.domain.rows import AttemptRow, IdempotencyRow
+
+#: Events that come before all others in a decision, and after them; the rest keeps its order.
+_ORDER: Final[Mapping[type, int]] = {
+    ev.LeasesSkipped: -1,
+    ev.ConfigurationsChanged: 0,
+    ev.LengthsRevised: 0,  # before progress, which is cut at the length
+    ev.ProgressReported: 1,
+    ev.WorkSaved: 1,
+    ev.AgentDied: 1,
+    # What a node says of its workers comes before what it says of its leases: a worker that is
+    # given back by one job must not be granted to the next when its node is about to leave.
+    ev.WorkersRetired: 2,
+    ev.WorkersDrained: 2,
+    ev.WorkersCordoned: 2,
+    ev.WorkersLost: 2,
+    ev.WorkersReturned: 2,
+    ev.LeaseEnded: 3,
+    ev.TimerFired: 9,
+}
+
+
+#: Why something is done that nobody has told.
+TIME_PASSES: Final = Cause(fact=FactKind.ROUND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answered:
+    """What a fact is answered.
+
+    Attributes:
+        fact: which.
+        result: for whoever told it.
+        error: why nothing was done; None where it was.
+    """
+
+    fact: Fact
+    result: object = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What one decision is made of.
+
+    Attributes:
+        now_s: its time.
+        wall_s: the system's time, with which deadlines that people give are compared.
+        cause: the fact that is being taken in; else that time passes.
+        reasons: subject -> why the engine was told what it was told of that job or node, where the
+            engine's own words would not do.
+        ended_by: lease id -> the fact that told its end.
+        events: what the engine is told.
+        settings: settings that change.
+        idempotency: clients' keys that become known.
+        history: lines of history beside the engine's.
+        attempts: leases that begin or end.
+        actors: subject -> who asked for what happens to it in this decision.
+        ends: lease id -> how it ended.
+        launches: launches that were timed: phase (``image``, ``start``, ``ready``,
+            ``first_step``) -> seconds.
+        met: reports of nodes that join with this decision, and are known after it.
+        removed: nodes that are forgotten with it.
+        answers: what each fact is answered: a result or an error.
+        warnings: what operators should read.
+        documents: job id -> its specification as plain values, of new jobs where it is known.
+    """
+
+    now_s: float
+    wall_s: float = -math.inf
+    cause: Cause = TIME_PASSES
+    reasons: dict[tuple[bool, str], Cause] = field(default_factory=dict)
+    ended_by: dict[int, Cause] = field(default_factory=dict)
+    events: list[ev.Event] = field(default_factory=list)
+    settings: list[SettingRow] = field(default_factory=list)
+    idempotency: list[IdempotencyRow] = field(default_factory=list)
+    history: list[HistoryRow] = field(default_factory=list)
+    attempts: dict[int, AttemptRow] = field(default_factory=dict)
+    actors: dict[str, str] = field(default_factory=dict)
+    ends: dict[int, MemberEnd] = field(default_factory=dict)
+    launches: list[dict[str, float]] = field(default_factory=list)
+    met: list[NodeReported] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    documents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _told_of: tuple[Cause, Mapping[str, Any]] | None = None
+
+    def tell(self, *events: ev.Event) -> None:
+        """Add events for the engine."""
+        self.events.extend(events)
+
+    def give_reason(self, cause: Cause, *, job: str = "", node: str = "") -> None:
+        """Say why the engine was told what it was told of a job or a node."""
+        self.reasons[bool(job), job or node] = cause
+
+    def reason_of(self, cause: Cause) -> Cause:
+        """Return the reason that was given for what a job or node is said to have come to."""
+        given = self.reasons.get((cause.fact in OF_A_JOB, cause.subject)) if self.reasons else None
+        return cause if given is None or cause.ground is not None else given
+
+    def ordered(self) -> tuple[ev.Event, ...]:
+        """Return the events in the order in which the engine is told them.
+
+        Ends of leases do not stand in the order in which nodes told them: those that completed come
+        first, then all others, each by lease, as in the simulator.
+        """
+        return tuple(sorted(self.events, key=_place))
+
+    def set(self, key: str, value: Any, *, actor: str = "") -> None:
+        """Make or replace a setting; None removes it."""
+        row = SettingRow(key=key, value=value, updated_s=self.now_s, actor=actor)
+        self.settings = [other for other in self.settings if other.key != key]
+        self.settings.append(row)
+
+    def note(
+        self, kind: str, subject_kind: str, subject: str, *, actor: str = "", **data: Any
+    ) -> None:
+        """Add a line of history, due to the fact at hand."""
+        self.note_for(self.cause, kind, subject_kind, subject, actor=actor, **data)
+
+    def note_for(
+        self,
+        cause: Cause,
+        kind: str,
+        subject_kind: str,
+        subject: str,
+        *,
+        actor: str = "",
+        **data: Any,
+    ) -> None:
+        """Add a line of history, due to something else."""
+        if self._told_of is None or self._told_of[0] is not cause:  # most lines have one cause
+            self._told_of = cause, cause.to_data()
+        self.history.append(
+            HistoryRow(
+                at_s=self.now_s,
+                kind=kind,
+                subject_kind=subject_kind,
+                subject=subject,
+                actor=actor,
+                data=data | {CAUSE: self._told_of[1]},
+            )
+        )
+
+
+def _place(event: ev.Event) -> tuple[int, bool, int]:
+    place = _ORDER.get(type(event), 5)
+    if isinstance(event, ev.LeaseEnded):
+        return place, event.reason is not EndReason.COMPLETED, event.lease_id
+    return place, False, 0

@@ -1,0 +1,76 @@
+"""Which uid the jobs of each owner within a project run under: the same everywhere, for good.
+
+A uid is given when the owner's first job comes in, and never again to anybody else: what lies on
+disks belongs to numbers. Agents that keep owners apart use it; see ``agent.process.cell``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.settings import ControlSettings
+
+#: Before the number in the keys of settings.
+KEY: Final = "uid"
+
+
+@dataclass(slots=True, kw_only=True)
+class Owners:
+    """The map. What was given stays, also where the range is another one later.
+
+    Attributes:
+        uids: (project, owner) -> uid; replaced as a whole, so that views may share it.
+        unstored: pairs whose uids are not stored yet.
+        next_uid: none from here on was given.
+    """
+
+    uids: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    unstored: tuple[tuple[str, str], ...] = ()
+    next_uid: int = 0
+
+    def of(self, project: str, owner: str) -> int | None:
+        """Return an owner's uid; None where none was given."""
+        return self.uids.get((project, owner))
+
+    def has_room(self, project: str, owner: str, settings: ControlSettings) -> bool:
+        """Tell whether an owner has a uid or can get one."""
+        if (project, owner) in self.uids:
+            return True
+        return self._next(settings) < settings.first_uid + settings.uids
+
+    def give(self, pairs: Iterable[tuple[str, str]], settings: ControlSettings) -> None:
+        """Give uids to those that have none, as far as there are any, in this order."""
+        first, end = self._next(settings), settings.first_uid + settings.uids
+        new = dict.fromkeys(pair for pair in pairs if pair not in self.uids)
+        given = dict(zip(new, range(first, end), strict=False))
+        if given:
+            self.uids = MappingProxyType({**self.uids, **given})
+            self.next_uid = first + len(given)
+            self.unstored += tuple(given)
+
+    @classmethod
+    def of_settings(cls, stored: Mapping[str, Any]) -> Owners:
+        """Return what stored settings say; values by key."""
+        uids = {}
+        for key, value in stored.items():
+            kind, _, number = key.partition("/")
+            if kind == KEY:
+                uids[str(value["project"]), str(value["owner"])] = int(number)
+        last = max(uids.values(), default=-1)
+        return cls(uids=MappingProxyType(uids), next_uid=last + 1)
+
+    def store(self, draft: Draft) -> None:
+        """Have what is not stored stored with a decision."""
+        for project, owner in self.unstored:
+            number = self.uids[project, owner]
+            draft.set(f"{KEY}/{number}", {"project": project, "owner": owner})
+        self.unstored = ()
+
+    def _next(self, settings: ControlSettings) -> int:
+        return max(self.next_uid, settings.first_uid)

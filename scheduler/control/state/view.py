@@ -1,0 +1,158 @@
+"""What agents and people see: what control has decided, as far as it is stored.
+
+The view has copies of its own. Control changes what it decides by at once; ``bring_forward`` copies
+what has changed, and is called when the decision is committed. Between two such calls nobody
+changes a view. Names are those of ``ControlState``, so that whoever reads can be given either.
+
+Left as it is: what has been learned of throughputs, which is no decision.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scheduler.control.state.budget_state import Budgets
+from scheduler.control.state.copying import job_twin, lease_twin, node_twin
+from scheduler.control.state.jobs import JobBook
+from scheduler.control.state.leases import Leases
+from scheduler.control.state.nodes import NodeBook
+from scheduler.engine.view import EngineView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.state.settings import ControlSettings
+    from scheduler.control.state.state import ControlState, PolicyInForce
+    from scheduler.domain.job import JobStatus
+    from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.reservation import Reservation
+    from scheduler.protocol.desired import DesiredImage
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    """What is published; the attributes are those of ``ControlState``.
+
+    Attributes:
+        engine: as of the newest decision that is stored.
+        leases: likewise.
+        jobs: likewise, those that have not ended.
+        nodes: likewise.
+        knowledge: in what ways jobs can run, and how fast.
+        policy: who answers.
+        settings: what an operator may set about decisions.
+        term: the leader's fencing token.
+        images: node -> images that it may soon need.
+        uids: (project, owner) -> uid of the owner's jobs.
+        budgets: what projects have used in this month, where one has a budget.
+        reservations: by name.
+        statuses: how many jobs have each status.
+        outside: ids of the jobs that the engine does not know, in no order that means anything.
+    """
+
+    engine: EngineView
+    leases: Leases
+    jobs: JobBook
+    nodes: NodeBook
+    knowledge: Knowledge
+    policy: PolicyInForce
+    settings: ControlSettings
+    term: int
+    images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
+    uids: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    statuses: Counter[JobStatus] = field(default_factory=Counter)
+    outside: dict[str, None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: ControlState) -> View:
+        """Return a view of all that there is."""
+        view = cls(
+            engine=EngineView.of(state.engine),
+            leases=Leases(),
+            jobs=JobBook(),
+            nodes=NodeBook(),
+            knowledge=state.knowledge,
+            policy=copy.copy(state.policy),
+            settings=state.settings,
+            term=state.term,
+            images=state.images,
+            uids=state.owners.uids,
+        )
+        state.jobs.changed.update(state.jobs.by_id)
+        state.leases.touched.update(state.leases.by_id)
+        state.nodes.touched.update(state.nodes.by_name)
+        view.bring_forward(state)
+        return view
+
+    def bring_forward(self, state: ControlState, *, engine: bool = True) -> None:
+        """Copy what has changed since the last call.
+
+        Args:
+            state: what control decides by; its notes of what has changed are emptied.
+            engine: whether the engine has been called since.
+        """
+        if engine:
+            self.engine = EngineView.of(state.engine, self.engine)
+        self.policy, self.images = copy.copy(state.policy), state.images
+        self.uids = state.owners.uids
+        if state.budgets.since_s is not None:
+            self.budgets = state.budgets.copied()
+        self.reservations = state.reservations
+        self._copy_jobs(state.jobs)
+        self._copy_leases(state.leases)
+        self.nodes.approved = state.nodes.approved
+        for name in state.nodes.touched:
+            node = state.nodes.by_name.get(name)
+            if node is None:
+                self.nodes.by_name.pop(name, None)
+            else:
+                self.nodes.by_name[name] = node_twin(node)
+        state.nodes.touched.clear()
+
+    def _copy_jobs(self, jobs: JobBook) -> None:
+        for job_id in jobs.changed:
+            record, before = jobs.by_id.get(job_id), self.jobs.by_id.get(job_id)
+            if before is not None:
+                self.statuses[before.status] -= 1
+            if record is None:
+                self.jobs.by_id.pop(job_id, None)
+            else:
+                self.jobs.by_id[job_id] = job_twin(record)
+                self.statuses[record.status] += 1
+            if record is not None and record.parked is not None:
+                self.outside[job_id] = None
+            else:
+                self.outside.pop(job_id, None)
+        jobs.changed.clear()
+        self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
+        self.jobs.admitted, self.jobs.stopped = dict(jobs.admitted), jobs.stopped
+
+    def _copy_leases(self, leases: Leases) -> None:
+        for lease_id in leases.touched:
+            live = leases.by_id.get(lease_id)
+            if live is None:
+                self.leases.end(lease_id)
+                continue
+            twin = lease_twin(live)
+            self.leases.note_use(twin)
+            if lease_id in self.leases.by_id:
+                self.leases.by_id[lease_id] = twin
+            else:
+                self.leases.grant(twin)
+        for lease_id in leases.extended - leases.touched:
+            live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
+            if live is not None and seen is not None:
+                seen.deadline_s, seen.promised_s = live.deadline_s, live.promised_s
+        for lease_id in leases.stepped - leases.touched:
+            live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
+            if live is not None and seen is not None:
+                self.leases.follow_steps(live, seen)
+        for noted in (leases.touched, leases.extended, leases.stepped):
+            noted.clear()
+        self.leases.touched.clear()
+        self.leases.changed.clear()
