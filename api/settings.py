@@ -49,7 +49,7 @@ class ApiSettings:
         max_streams: most streams that one token may read at once.
         uploads: how much of uploaded code is kept.
         template_allows: what pod templates may say beside the list of
-            ``agent.kubernetes.template_rules``.
+            ``agent.kubernetes.templates.rules``.
     """
 
     auth: bool = True

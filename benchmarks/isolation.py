@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import agent.process.supervisor
-from agent.process.confinement import Confinement, find_confinement
+from agent.process.cells.confinement import Confinement, find_confinement
 from agent.process.lease_files import LeaseFolder
 from scheduler.protocol.desired import DesiredLease
 

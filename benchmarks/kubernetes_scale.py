@@ -31,9 +31,9 @@ from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Endpoint
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient, connect
-from agent.kubernetes.node_workers import NodeInventory
-from agent.kubernetes.pod_names import LEASE
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.names import LEASE
+from agent.kubernetes.node.workers import NodeInventory
+from agent.kubernetes.pods.pods import PodSettings
 from agent.reconcile import Forget, Start, Terminate, Wanted
 from scheduler.protocol.desired import DesiredLease
 from scheduler.protocol.reports import LeaseState

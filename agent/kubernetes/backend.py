@@ -26,19 +26,19 @@ from agent.kubernetes.client import (
     KubernetesUnreachableError,
     PermissionDeniedError,
 )
-from agent.kubernetes.image_pulls import ImagePuller
-from agent.kubernetes.node_watch import NodeWatch
-from agent.kubernetes.pod_code import check_awaited, the_code
-from agent.kubernetes.pod_ends import StartBounds, overdue, verdict
-from agent.kubernetes.pod_exec import PodCommand
-from agent.kubernetes.pod_logs import read_output
-from agent.kubernetes.pod_names import lease_of, pod_name, selector, uid_of
-from agent.kubernetes.pod_record import PodRecord, adopted, vanished
-from agent.kubernetes.pod_requests import PodRequests
-from agent.kubernetes.pod_security import check_namespace
-from agent.kubernetes.pod_steps import PodSteps
-from agent.kubernetes.pod_watch import PodWatch
-from agent.kubernetes.pods import PodPlace, build_pod
+from agent.kubernetes.names import lease_of, pod_name, selector, uid_of
+from agent.kubernetes.node.image_pulls import ImagePuller
+from agent.kubernetes.node.watch import NodeWatch
+from agent.kubernetes.pods.code import check_awaited, the_code
+from agent.kubernetes.pods.ends import StartBounds, overdue, verdict
+from agent.kubernetes.pods.exec import PodCommand
+from agent.kubernetes.pods.logs import read_output
+from agent.kubernetes.pods.pods import PodPlace, build_pod
+from agent.kubernetes.pods.record import PodRecord, adopted, vanished
+from agent.kubernetes.pods.requests import PodRequests
+from agent.kubernetes.pods.security import check_namespace
+from agent.kubernetes.pods.steps import PodSteps
+from agent.kubernetes.pods.watch import PodWatch
 from agent.lease_record import tenant_of
 from agent.logs.log_files import SENT, make_log_folder
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from agent.backend import Command
     from agent.endpoint.endpoint import Endpoint
     from agent.kubernetes.client import KubernetesClient
-    from agent.kubernetes.node_workers import NodeInventory
-    from agent.kubernetes.pods import PodSettings
+    from agent.kubernetes.node.workers import NodeInventory
+    from agent.kubernetes.pods.pods import PodSettings
     from agent.link.link import Link
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease

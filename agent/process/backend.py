@@ -31,8 +31,8 @@ from agent.lease_record import tenant_of
 from agent.logs.log_files import SENT, make_log_folder
 from agent.logs.matching import Matching
 from agent.process.beside import LocalCommand
+from agent.process.cells.confinement import DOOR, discard, reach
 from agent.process.clearing import Clearing
-from agent.process.confinement import DOOR, discard, reach
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.process.environment import Places, process_environment
 from agent.process.lease_files import LeaseFolder
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from agent.backend import Command
     from agent.endpoint.endpoint import Endpoint
     from agent.gpus.inventory import Inventory
-    from agent.process.confinement import Confinement
+    from agent.process.cells.confinement import Confinement
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport, LeaseState

@@ -25,7 +25,7 @@ NOT_RUN, NOT_FOUND = 126, 127
 def main(spec: dict[str, Any]) -> int:
     """Run the command; the exit code is its own, or 128 and the number of a signal."""
     sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, we know of no packages
-    from agent.process.cell import Cell  # noqa: PLC0415 - found only now
+    from agent.process.cells.cell import Cell  # noqa: PLC0415 - found only now
     from agent.process.supervisor import start_ticks  # noqa: PLC0415 - likewise
 
     leader, ticks = spec["leader"], spec["ticks"]

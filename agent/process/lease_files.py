@@ -13,7 +13,7 @@
 | ``lock`` | supervisor | locked while it lives |
 
 The folder is closed to other users: it holds the job's environment. Where the job runs as another
-user, what it reads and writes lies in folders below; see ``agent.process.confinement``.
+user, what it reads and writes lies in folders below; see ``agent.process.cells.confinement``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agent.backend import NodeBackend, NodeJobs
 from agent.gpus.inventory import declared, discover
 from agent.process.backend import ProcessBackend
-from agent.process.confinement import OFF, find_confinement
+from agent.process.cells.confinement import OFF, find_confinement
 from agent.process.control_groups import find_groups
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent.backend import Backend, MakeBackend, NodeSetup
     from agent.endpoint.endpoint import Endpoint
     from agent.gpus.inventory import Inventory
-    from agent.process.confinement import Confinement
+    from agent.process.cells.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 
 _log = logging.getLogger("leasehold.agent")
@@ -30,7 +30,7 @@ class ProcessJobs(NodeBackend):
     """Runs jobs as processes of this machine, on the workers that are declared or that NVML has.
 
     Attributes:
-        isolation: whether owners are kept apart; one of ``agent.process.confinement.MODES``.
+        isolation: whether owners are kept apart; one of ``agent.process.cells.confinement.MODES``.
         devices: what every job sees of /dev then, besides its workers.
         groups: that every job is a member of then, by name or number.
     """

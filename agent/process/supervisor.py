@@ -40,7 +40,7 @@ from agent.logs.job_output import (
 )
 
 if TYPE_CHECKING:
-    from agent.process.cell import Cell
+    from agent.process.cells.cell import Cell
 
 #: A sleep never lasts longer, since sleeping does not count the time that the machine is suspended.
 LONGEST_SLEEP_S = 1.0
@@ -227,11 +227,11 @@ class Supervisor:
         return ""
 
     def _cell(self) -> Cell | None:
-        """Return the job's namespaces, where it is to have some; see ``agent.process.cell``."""
+        """Return the namespaces of the job, if it is to have some; see ``agent.process.cells``."""
         told = self.launch.get("cell")
         if told is None:
             return None
-        from agent.process import cell  # noqa: PLC0415 - most have none
+        from agent.process.cells import cell  # noqa: PLC0415 - most have none
 
         return cell.Cell.of(told)
 

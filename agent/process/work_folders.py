@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from agent.process.confinement import discard
+from agent.process.cells.confinement import discard
 from agent.trees import TREES, hand_over
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes.pod_options import pod_options
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
-from agent.kubernetes.template_rules import check_submitted
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.templates.options import pod_options
+from agent.kubernetes.templates.rules import check_submitted
 from api.problems import FieldProblem, invalid
 from scheduler.errors import InputError
 from scheduler.protocol.desired import DesiredLease

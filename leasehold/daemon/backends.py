@@ -11,7 +11,7 @@ from leasehold.config.agent_settings import read_toleration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kubernetes.node import PodJobs
+    from agent.kubernetes.jobs_as_pods import PodJobs
     from leasehold.config.agent_settings import AgentConfig
 
 
@@ -29,9 +29,9 @@ def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
         config: of the agent.
         environment: of its own pod, with its node's name and address.
     """
-    from agent.kubernetes.node import PodJobs  # noqa: PLC0415 - where jobs are local processes
-    from agent.kubernetes.pod_ends import StartBounds  # noqa: PLC0415 - likewise
-    from agent.kubernetes.pods import PodSettings  # noqa: PLC0415 - likewise
+    from agent.kubernetes.jobs_as_pods import PodJobs  # noqa: PLC0415 - where jobs are local processes
+    from agent.kubernetes.pods.ends import StartBounds  # noqa: PLC0415 - likewise
+    from agent.kubernetes.pods.pods import PodSettings  # noqa: PLC0415 - likewise
 
     told, times = config.kubernetes, config.start_timeout
     return PodJobs(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.folders import private_folder
-from agent.process.confinement import OFF
+from agent.process.cells.confinement import OFF
 from agent.process.node import ProcessJobs, find_workers
 from api.agent_tokens import UP_PREFIX
 from api.auth.roles import Role
@@ -42,7 +42,7 @@ class UpOptions:
         workers: declared workers such as ``v100:2``; empty: asked of NVML.
         node: the node's name; empty: the host name.
         keep_jobs: whether jobs go on when the daemon stops; else they get notice first.
-        isolation: whether jobs are kept apart; see ``agent.process.confinement``.
+        isolation: whether jobs are kept apart; see ``agent.process.cells.confinement``.
         after_set_back: see ``serve``.
     """
 

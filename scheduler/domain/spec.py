@@ -409,7 +409,7 @@ class JobSpec:
         page="; see [Mixed gangs](../how-to/write-a-job.md#run-on-workers-of-two-types-at-once)",
         option=Option(help="May run on workers of two types at once."),
     )
-    #: Plain JSON values; the fields are those of ``agent.kubernetes.pod_options.PodOptions``.
+    #: Plain JSON values; the fields are those of ``agent.kubernetes.templates.options.PodOptions``.
     kubernetes: Mapping[str, Any] = asked(
         Word.PODS,
         "what it says about its pods",

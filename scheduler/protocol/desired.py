@@ -76,7 +76,7 @@ class DesiredLease:
             scheduler does not tell.
         node_rank: position of this node in ``gang``.
         kubernetes: what the job says about its pods, as plain JSON values; see
-            ``agent.kubernetes.pods``.
+            ``agent.kubernetes.pods.pods``.
         project: whose quota it falls under; empty where the scheduler does not tell.
         owner: who submitted it, likewise.
         plan: by which it is to be launched, as its configuration says; empty for none.

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from chart_rendering import CHART, render
 
-from agent.kubernetes.foreign_pods import SHARDS
+from agent.kubernetes.node.foreign_pods import SHARDS
 
 EVERYTHING, MINIMAL = (CHART / "ci" / f"{n}-values.yaml" for n in ("everything", "minimal"))
 SCHEDULERS = """

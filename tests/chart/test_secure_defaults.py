@@ -9,7 +9,7 @@ import pytest
 from chart_rendering import environment, render, volumes
 from test_toggles import POSTGRESQL, rules
 
-from agent.kubernetes.foreign_pods import SHARDS
+from agent.kubernetes.node.foreign_pods import SHARDS
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 

@@ -10,7 +10,7 @@ import tomllib
 
 from chart_rendering import CHART, as_mounted, configuration, environment, mounts, render, volumes
 
-from agent.kubernetes.pods import GUARD_WINDOW_S
+from agent.kubernetes.pods.pods import GUARD_WINDOW_S
 from leasehold.config.load import load_config
 
 POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}

@@ -12,7 +12,7 @@ from installed import JOBS, NAMESPACE
 from journals import check
 from machine import eventually
 
-from agent.kubernetes.pods import GUARD_WINDOW_S
+from agent.kubernetes.pods.pods import GUARD_WINDOW_S
 from leasehold.cli.jobspec.packing import pack
 
 ROUND_S, LONGER_S = 24, 36  # as in values.yaml, and after the upgrade

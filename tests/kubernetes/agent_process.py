@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 from agent.client_settings import ClientSettings
-from agent.kubernetes.node import PodJobs
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.jobs_as_pods import PodJobs
+from agent.kubernetes.pods.ends import StartBounds
+from agent.kubernetes.pods.pods import PodSettings
 from agent.link.http_link import LinkSettings
 from agent.loop import AgentSettings
 from leasehold.daemon.agent import AgentOptions, run_agent

@@ -15,7 +15,7 @@ import pytest
 
 from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Endpoint, Tenant
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
 from leasehold_testing.ports import free_ports
 from scheduler.protocol.desired import DesiredLease
 

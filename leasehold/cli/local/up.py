@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 
-from agent.process.confinement import OFF
+from agent.process.cells.confinement import OFF
 from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
 from leasehold.cli.serve_options import exits_clearly, make_config, say

@@ -1,7 +1,7 @@
 """Which uid the jobs of each owner within a project run under: the same everywhere, for good.
 
 A uid is given when the owner's first job comes in, and never again to anybody else: what lies on
-disks belongs to numbers. Agents that keep owners apart use it; see ``agent.process.cell``.
+disks belongs to numbers. Agents that keep owners apart use it; see ``agent.process.cells.cell``.
 """
 
 from __future__ import annotations

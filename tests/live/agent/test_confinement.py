@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.process import confinement
 from agent.process.acting import Reach, acting_as
-from agent.process.confinement import find_confinement
+from agent.process.cells import confinement
+from agent.process.cells.confinement import find_confinement
 from agent.process.control_groups import find_groups
 from agent.process.lease_files import LeaseFolder
 from leasehold_testing import ON_PATH
@@ -43,7 +43,7 @@ AGENT_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from agent.loop import AgentSettings
-from agent.process.confinement import find_confinement
+from agent.process.cells.confinement import find_confinement
 from agent.process.control_groups import find_groups
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent

@@ -16,9 +16,9 @@ from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Endpoint
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
-from agent.kubernetes.node_workers import NodeInventory
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.node.workers import NodeInventory
+from agent.kubernetes.pods.ends import StartBounds
+from agent.kubernetes.pods.pods import PodSettings
 from agent.reconcile import Start, Wanted
 from scheduler.protocol.desired import DesiredLease
 

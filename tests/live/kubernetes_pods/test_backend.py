@@ -8,7 +8,7 @@ import json
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pods.ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from agent.kubernetes import node_watch
-from agent.kubernetes.foreign_pods import (
+from agent.kubernetes.node import watch as node_watch
+from agent.kubernetes.node.foreign_pods import (
     COUNTED,
     SHARDS,
     PodCounter,
@@ -18,7 +18,7 @@ from agent.kubernetes.foreign_pods import (
     read_count,
     shard_of,
 )
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.pods.pods import PodSettings
 from scheduler.errors import InputError
 
 SHARD = shard_of("n1")
@@ -117,7 +117,7 @@ def test_what_somebody_else_has_written_there_is_taken_out(play):
 
 
 def test_it_goes_on_when_a_config_map_cannot_be_written(play, failure, caplog, monkeypatch):
-    monkeypatch.setattr("agent.kubernetes.foreign_pods._AGAIN_S", 0.05)
+    monkeypatch.setattr("agent.kubernetes.node.foreign_pods._AGAIN_S", 0.05)
     caplog.set_level("INFO")
 
     async def scene(stage):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.kubernetes.image_pulls import (
+from agent.kubernetes.node.image_pulls import (
     PULL_NODE,
     build_pull_pod,
     full_name,
@@ -16,7 +16,7 @@ from agent.kubernetes.image_pulls import (
     present_images,
     pull_labels,
 )
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.pods.pods import PodSettings
 from scheduler.protocol.desired import DesiredImage
 
 GOLDEN = Path(__file__).parent / "golden" / "pull.yaml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.node_workers import PLUGIN_AWAY_S, NodeInventory, obstacle, workers_of
+from agent.kubernetes.node.workers import PLUGIN_AWAY_S, NodeInventory, obstacle, workers_of
 from scheduler.errors import ClusterError, InputError
 
 

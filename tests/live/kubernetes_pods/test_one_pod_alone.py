@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.pod_names import LEASE_JSON
+from agent.kubernetes.names import LEASE_JSON
 from scheduler.protocol import bounds
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 

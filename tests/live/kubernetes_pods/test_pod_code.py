@@ -17,8 +17,8 @@ import pytest
 from agent import bring_code
 from agent.bring_code import LATE, UNUSABLE, bring, fetch
 from agent.clock import lease_clock_s
-from agent.kubernetes.pod_code import FOLDER
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.pods.code import FOLDER
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.pod_ends import Orders, end_of, look_at, verdict
+from agent.kubernetes.pods.ends import Orders, end_of, look_at, verdict
 from scheduler.protocol.reports import LeaseEnd
 
 STAYS, TOLD = Orders(), Orders(noticed=True)

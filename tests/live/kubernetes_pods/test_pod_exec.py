@@ -11,9 +11,16 @@ from kubernetes.aio import client as package
 
 from agent.backend import ENDED_WITH_JOB
 from agent.client_settings import ClientSettings
-from agent.kubernetes import pod_exec
 from agent.kubernetes.client import KubernetesClient
-from agent.kubernetes.pod_exec import CLOSING, KEPT_BYTES, NOT_FOUND, NOT_RUN, PodCommand, exit_code
+from agent.kubernetes.pods import exec as pod_exec
+from agent.kubernetes.pods.exec import (
+    CLOSING,
+    KEPT_BYTES,
+    NOT_FOUND,
+    NOT_RUN,
+    PodCommand,
+    exit_code,
+)
 from scheduler.errors import InputError
 
 OUT, ERR, STATUS = b"\1", b"\2", b"\3"

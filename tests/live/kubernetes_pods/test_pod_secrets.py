@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agent.kubernetes.pod_names import lease_annotations
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_secret
+from agent.kubernetes.names import lease_annotations
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_secret
 
 PASSWORD = "hunter2-on-kubernetes"
 SECRETS = {"PASSWORD": PASSWORD, "TOKEN": "abc"}

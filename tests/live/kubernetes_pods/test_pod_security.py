@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from agent.kubernetes.pod_security import check_level, security_level
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.pods.pods import PodSettings
+from agent.kubernetes.pods.security import check_level, security_level
 from scheduler.errors import ClusterError
 
 ENFORCE = "pod-security.kubernetes.io/enforce"

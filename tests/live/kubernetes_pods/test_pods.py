@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kubernetes.pod_launch import LAUNCHER, launch_command, literal
-from agent.kubernetes.pod_names import label_value, pod_name, service_name
-from agent.kubernetes.pod_template import check_template, merge
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
+from agent.kubernetes.names import label_value, pod_name, service_name
+from agent.kubernetes.pods.launch import LAUNCHER, launch_command, literal
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
+from agent.kubernetes.templates.template import check_template, merge
 from leasehold_testing.transcript import check_golden
 from scheduler.errors import InputError
 from scheduler.protocol.desired import lease_from_dict, to_dict

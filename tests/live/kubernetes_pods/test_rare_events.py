@@ -8,8 +8,8 @@ import pytest
 
 from agent.clock import lease_clock_s
 from agent.kubernetes import backend as kubernetes_backend
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pod_names import LEASE_JSON
+from agent.kubernetes.names import LEASE_JSON
+from agent.kubernetes.pods.ends import StartBounds
 from agent.logs.log_files import SENT
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, Wanted
 from scheduler.protocol.reports import LeaseEnd, LeaseState

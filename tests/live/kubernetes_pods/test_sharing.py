@@ -14,8 +14,8 @@ from kubernetes.aio import client as package
 from agent.client_settings import ClientSettings
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
-from agent.kubernetes.node_workers import NodeInventory
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.node.workers import NodeInventory
+from agent.kubernetes.pods.pods import PodSettings
 from agent.loop import Agent, AgentSettings
 from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.links import ServiceLink

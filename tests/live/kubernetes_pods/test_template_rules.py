@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.kubernetes.pod_options import pod_options
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
-from agent.kubernetes.template_rules import check_submitted
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.templates.options import pod_options
+from agent.kubernetes.templates.rules import check_submitted
 from api.jobs.pod_preview import pod_preview
 from api.problems import ProblemError
 from scheduler.domain.spec import JobSpec

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.reading.spec_files import read_jobs

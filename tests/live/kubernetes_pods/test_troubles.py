@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pods.ends import StartBounds
 from scheduler.domain.troubles import trouble_of
 from scheduler.protocol.reports import LeaseEnd
 

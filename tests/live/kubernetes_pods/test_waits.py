@@ -15,10 +15,10 @@ from agent.client_settings import ClientSettings
 from agent.kubernetes import backend as kubernetes_backend
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
-from agent.kubernetes.node_watch import NodeWatch
-from agent.kubernetes.node_workers import NodeInventory
-from agent.kubernetes.pod_ends import StartBounds, look_at, overdue
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.node.watch import NodeWatch
+from agent.kubernetes.node.workers import NodeInventory
+from agent.kubernetes.pods.ends import StartBounds, look_at, overdue
+from agent.kubernetes.pods.pods import PodSettings
 from agent.loop import Agent, AgentSettings
 from agent.reconcile import Kill, Terminate
 from leasehold_testing.file_link import FileLink

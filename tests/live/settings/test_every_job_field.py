@@ -15,9 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.kubernetes.pod_names import LEASE_JSON
-from agent.kubernetes.pod_requests import PodRequests
-from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_secret
+from agent.kubernetes.names import LEASE_JSON
+from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_secret
+from agent.kubernetes.pods.requests import PodRequests
 from api.schemas.jobs import ArrayIn, BatchLimitsIn, ClaimIn, JobIn, KubernetesIn
 from leasehold_testing.effects import Entry, check_effect, check_table
 from leasehold_testing.file_link import FileLink

@@ -273,7 +273,7 @@ def launched(settings):
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         program = Path(folder, "ends.py")
         program.touch()
-        confinement = "agent.process.confinement"
+        confinement = "agent.process.cells.confinement"
         for name, value in (
             (f"{confinement}._obstacle", str),
             (f"{confinement}.shutil.which", "/usr/bin/{}".format),

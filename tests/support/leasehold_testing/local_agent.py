@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.link.link import Link
-    from agent.process.confinement import Confinement
+    from agent.process.cells.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 
 

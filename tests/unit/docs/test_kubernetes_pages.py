@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from agent.kubernetes.pod_options import pod_options
-from agent.kubernetes.pod_template import check_template
+from agent.kubernetes.templates.options import pod_options
+from agent.kubernetes.templates.template import check_template
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.reading.spec_files import friendly

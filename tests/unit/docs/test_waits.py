@@ -8,8 +8,8 @@ import pytest
 from agent.client_settings import ClientSettings
 from agent.endpoint import endpoint
 from agent.kubernetes import backend as kubernetes_backend
-from agent.kubernetes import image_pulls, node_watch, node_workers
-from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.node import image_pulls, watch, workers
+from agent.kubernetes.pods.ends import StartBounds
 from agent.link.http_link import LinkSettings
 from agent.loop import LAST_OUTPUT_S, AgentSettings
 from agent.process.clearing import STUCK_S
@@ -45,9 +45,9 @@ SCHEDULER = RuntimeSettings()
         ("the pod's volumes", (BOUNDS.prepare_s,)),
         ("each container before", (BOUNDS.image_s,)),
         ("what Kubernetes says is wrong", (BOUNDS.trouble_s,)),
-        ("the node's state", (node_watch.LOOK_MOST_S,)),
+        ("the node's state", (watch.LOOK_MOST_S,)),
         ("a deleted pod to be gone", (kubernetes_backend.STUCK_S,)),
-        ("the device plugin", (node_workers.PLUGIN_AWAY_S,)),
+        ("the device plugin", (workers.PLUGIN_AWAY_S,)),
         ("an image that is pulled ahead", (image_pulls.PULL_MOST_S,)),
         ("a node that could not start", (SCHEDULER.engine.avoid_node_s,)),
         ("a node that is silent", (SCHEDULER.node_timeout_s,)),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.pods.ends import StartBounds
+from agent.kubernetes.pods.pods import PodSettings
 from agent.link.http_link import LinkSettings
 from agent.loop import AgentSettings
 from agent.process.node import ProcessJobs

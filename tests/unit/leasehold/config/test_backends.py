@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.backend import NodeBackend
-from agent.kubernetes.node import PodJobs
+from agent.kubernetes.jobs_as_pods import PodJobs
 from agent.process.node import ProcessJobs
 from leasehold.config import backend_names as known_names
 from leasehold.config import backends

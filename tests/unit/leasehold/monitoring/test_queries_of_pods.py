@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from agent.kubernetes.pod_names import pod_name
+from agent.kubernetes.names import pod_name
 from leasehold_testing.monitored import promtool
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "see-what-was-used.md"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes.device_variables import NONE, chooses_devices
-from agent.kubernetes.pod_names import OWN
+from agent.kubernetes.names import OWN
+from agent.kubernetes.templates.device_variables import NONE, chooses_devices
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
-from agent.kubernetes.pod_names import AGENT, HASH_DIGITS, INSTANCE, MANAGED_BY, OWN, label_value
-from agent.kubernetes.pods import HOSTNAME, USER
+from agent.kubernetes.names import AGENT, HASH_DIGITS, INSTANCE, MANAGED_BY, OWN, label_value
+from agent.kubernetes.pods.pods import HOSTNAME, USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agent.kubernetes.client import KubernetesClient
-    from agent.kubernetes.pods import PodSettings
+    from agent.kubernetes.pods.pods import PodSettings
     from scheduler.protocol.desired import DesiredImage
 
 _log = logging.getLogger("leasehold.agent")

@@ -56,7 +56,7 @@ class Cell:
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Cell:
-        """Return the cell that ``launch.json`` asks for; see ``agent.process.confinement``."""
+        """Return the cell that ``launch.json`` asks for; see ``confinement``."""
         return cls(
             command=told["command"], uid=told["uid"], groups=told["groups"], whose=told["whose"]
         )

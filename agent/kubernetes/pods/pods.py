@@ -14,17 +14,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes.device_variables import chooses_devices
-from agent.kubernetes.pod_code import (
-    FOLDER,
-    check_code,
-    code_container,
-    code_mount,
-    code_volume,
-    for_the_jobs_user,
-)
-from agent.kubernetes.pod_launch import launch_command, literal
-from agent.kubernetes.pod_names import (
+from agent.kubernetes.names import (
     attempt_labels,
     lease_annotations,
     lease_labels,
@@ -32,8 +22,18 @@ from agent.kubernetes.pod_names import (
     secret_of_pod,
     service_name,
 )
-from agent.kubernetes.pod_options import pod_options
-from agent.kubernetes.pod_template import (
+from agent.kubernetes.pods.code import (
+    FOLDER,
+    check_code,
+    code_container,
+    code_mount,
+    code_volume,
+    for_the_jobs_user,
+)
+from agent.kubernetes.pods.launch import launch_command, literal
+from agent.kubernetes.templates.device_variables import chooses_devices
+from agent.kubernetes.templates.options import pod_options
+from agent.kubernetes.templates.template import (
     CONTAINER,
     RESERVED,
     check_template,
@@ -46,7 +46,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kubernetes.pod_options import PodOptions
+    from agent.kubernetes.templates.options import PodOptions
     from scheduler.protocol.desired import DesiredLease
 
 #: The node label by which a pod is pinned; unlike ``nodeName`` it does not bypass admission.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from agent.kubernetes.pod_options import Launch
+    from agent.kubernetes.templates.options import Launch
     from scheduler.protocol.desired import DesiredLease
 
 #: Starts ``$@`` once per local rank and ends with the code of the first that failed, else 75 if one

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.kubernetes.client import KubernetesError
-from agent.kubernetes.node_workers import claims, full_name
-from agent.kubernetes.pod_names import OWN, is_ours, uid_of
-from agent.kubernetes.pod_watch import PodWatch
+from agent.kubernetes.names import OWN, is_ours, uid_of
+from agent.kubernetes.node.workers import claims, full_name
+from agent.kubernetes.pods.watch import PodWatch
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.disk import is_full
-from agent.kubernetes.pod_ends import Orders, PodLook, end_of, look_at, taken_away
-from agent.kubernetes.pod_names import LEASE_JSON, lease_annotations, pod_name
-from agent.kubernetes.pod_template import CONTAINER
+from agent.kubernetes.names import LEASE_JSON, lease_annotations, pod_name
+from agent.kubernetes.pods.ends import Orders, PodLook, end_of, look_at, taken_away
+from agent.kubernetes.templates.template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.logs.job_output import write_json
 from agent.logs.matching import found_before

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.kubernetes.pod_logs import output_file
+from agent.kubernetes.pods.logs import output_file
 from agent.logs.matching import Matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.kubernetes.pod_record import PodRecord
+    from agent.kubernetes.pods.record import PodRecord
 
 
 class PodSteps:

@@ -15,7 +15,7 @@ from agent.kubernetes.client import (
     MissingError,
     PermissionDeniedError,
 )
-from agent.kubernetes.pod_template import CONTAINER
+from agent.kubernetes.templates.template import CONTAINER
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.gpus.inventory import type_name
-from agent.kubernetes.pod_names import is_ours
-from agent.kubernetes.pods import HOSTNAME, PodWorker
+from agent.kubernetes.names import is_ours
+from agent.kubernetes.pods.pods import HOSTNAME, PodWorker
 from scheduler.errors import ClusterError, InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.kubernetes.client import KubernetesClient
-    from agent.kubernetes.pods import PodSettings
+    from agent.kubernetes.pods.pods import PodSettings
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -125,7 +125,7 @@ class Confinement:
         )
 
     def cell(self, lease: DesiredLease, folder: Path, nodes: Iterable[str]) -> dict[str, object]:
-        """Return what the supervisor is told; see ``agent.process.cell``.
+        """Return what the supervisor is told; see ``agent.process.cells.cell``.
 
         Args:
             lease: with a uid.

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.bring_code import LATE
-from agent.kubernetes.pod_names import ENDING, JOB_ENDED, without_secrets_of_pods
-from agent.kubernetes.pod_template import CODE, CONTAINER
+from agent.kubernetes.names import ENDING, JOB_ENDED, without_secrets_of_pods
+from agent.kubernetes.templates.template import CODE, CONTAINER
 from agent.process.endings import classify
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.clock import lease_clock_s
 from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
-from agent.kubernetes.pod_names import (
+from agent.kubernetes.names import (
     ENDING,
     JOB_ENDED,
     lease_labels,
@@ -23,8 +23,8 @@ from agent.kubernetes.pod_names import (
     pod_name,
     uid_of,
 )
-from agent.kubernetes.pod_record import asked_for
-from agent.kubernetes.pods import build_secret, build_service
+from agent.kubernetes.pods.pods import build_secret, build_service
+from agent.kubernetes.pods.record import asked_for
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.kubernetes.client import KubernetesClient
-    from agent.kubernetes.pod_record import PodRecord
-    from agent.kubernetes.pods import PodSettings
+    from agent.kubernetes.pods.pods import PodSettings
+    from agent.kubernetes.pods.record import PodRecord
     from scheduler.protocol.desired import DesiredLease
 
 _log = logging.getLogger("leasehold.agent")

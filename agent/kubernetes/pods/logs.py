@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from agent.kubernetes.client import KubernetesError, MissingError
-from agent.kubernetes.pod_template import CONTAINER
+from agent.kubernetes.templates.template import CONTAINER
 from agent.logs.job_output import RotatedLog, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.kubernetes.client import KubernetesClient
-    from agent.kubernetes.pod_record import PodRecord
+    from agent.kubernetes.pods.record import PodRecord
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -12,9 +12,9 @@ from agent.client_settings import ClientSettings
 from agent.gpus.inventory import declared
 from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import connect
-from agent.kubernetes.node_workers import NodeInventory
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pods import PodSettings
+from agent.kubernetes.node.workers import NodeInventory
+from agent.kubernetes.pods.ends import StartBounds
+from agent.kubernetes.pods.pods import PodSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

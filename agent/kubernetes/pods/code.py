@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes.pod_template import CODE, CONTAINER
+from agent.kubernetes.templates.template import CODE, CONTAINER
 from scheduler.archive import digest_of
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kubernetes.pod_record import PodRecord
+    from agent.kubernetes.pods.record import PodRecord
     from scheduler.protocol.desired import DesiredLease
 
 #: Where the job finds it, which is where its command begins.

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.kubernetes.client import KubernetesError
-from agent.kubernetes.foreign_pods import COUNTED, OLD_S, place_of, read_count, shard_of
-from agent.kubernetes.pod_names import uid_of
-from agent.kubernetes.pod_watch import PodWatch
+from agent.kubernetes.names import uid_of
+from agent.kubernetes.node.foreign_pods import COUNTED, OLD_S, place_of, read_count, shard_of
+from agent.kubernetes.pods.watch import PodWatch
 from scheduler.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agent.kubernetes.client import KubernetesClient
-    from agent.kubernetes.node_workers import NodeInventory
+    from agent.kubernetes.node.workers import NodeInventory
 
 #: How long the end of a pod that was taken away waits for a look at its node.
 LOOK_MOST_S: Final = 30.0

@@ -11,19 +11,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes.device_variables import (
+from agent.kubernetes.names import names_secret_of_pod
+from agent.kubernetes.templates.device_variables import (
     chooses_devices,
     could_choose,
     mounts_devices,
     widens_access,
 )
-from agent.kubernetes.pod_names import names_secret_of_pod
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from agent.kubernetes.pod_options import PodOptions
+    from agent.kubernetes.templates.options import PodOptions
 
 #: Name of the setting, as an error tells it.
 SETTING: Final = "kubernetes.template_allows"

@@ -1,0 +1,1 @@
+"""The node that pods run on: its workers, pods of others, and images."""

@@ -1,0 +1,1 @@
+"""Pods of leases: made, watched, read and ended."""

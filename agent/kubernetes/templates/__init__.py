@@ -1,0 +1,1 @@
+"""Pod templates: what they may say, and how they are merged. Pure."""

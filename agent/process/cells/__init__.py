@@ -1,0 +1,1 @@
+"""Cells: the namespaces and limits in which processes of jobs run."""
