@@ -23,7 +23,7 @@ from scheduler.domain.job import counts_between
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces import read_throughputs, read_trace
-from traces.generate import generate
+from traces.generators.generate import generate
 
 if TYPE_CHECKING:
     from scheduler.domain.job import Job

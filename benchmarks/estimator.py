@@ -22,7 +22,7 @@ import numpy as np
 
 from planner.completion import ratio_rule
 from planner.estimator import Estimator
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ from simulator.forecast_score import ForecastScore
 from simulator.request import ForecastOptions, SimulationRequest
 from simulator.run import simulate
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace
 
 #: Mean error in percent, by trace and policy, as PCS recorded it (its simulator, its policies).

@@ -27,7 +27,7 @@ from pathlib import Path
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces import read_throughputs, read_trace, write_trace
-from traces.generate import generate
+from traces.generators.generate import generate
 
 OURS = "least_remaining_work"
 

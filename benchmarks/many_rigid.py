@@ -38,8 +38,8 @@ def write_inputs(folder: Path, jobs: int, seed: int, work_h: float = WORK_H) -> 
     """Write ``trace.csv``, ``table.csv`` and ``overheads.yaml``; return the cluster."""
     from large_models import SIZES, jobs_of, table_of
 
-    from traces.native import write_trace
-    from traces.throughputs import write_throughputs
+    from traces.readers.native import write_trace
+    from traces.tables.throughputs import write_throughputs
     from traces.trace import Trace
 
     size = replace(SIZES["large"], jobs=jobs, work_h=work_h)

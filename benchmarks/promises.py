@@ -26,8 +26,8 @@ from simulator.replay import Replay
 from simulator.world.failures import FailureModel
 from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
-from traces.generate import generate
-from traces.throughputs import read_throughputs
+from traces.generators.generate import generate
+from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -154,7 +154,7 @@ def gavel_problem(folder: Path, n: int, workers: int, *, gangs: bool, pairs: boo
     from planner.oracle import build_table  # noqa: PLC0415 - slow to import, seldom needed
     from scheduler.domain.cluster import parse_cluster_spec  # noqa: PLC0415 - likewise
     from scheduler.domain.ways import CatalogueKey  # noqa: PLC0415 - likewise
-    from traces.throughputs import read_throughputs  # noqa: PLC0415 - slow to import, seldom needed
+    from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - slow to import, seldom needed
 
     known = read_throughputs(folder / "simulation_throughputs.json")
     keys = [k for k in known.isolated if gangs or k[1] == 1]

@@ -42,9 +42,9 @@ from simulator.run import simulate as _run
 from simulator.tables.tables import Table
 from traces.bundle import resolve
 from traces.cluster import read_cluster
-from traces.generate import generate as generate_trace
+from traces.generators.generate import generate as generate_trace
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace
 
 if TYPE_CHECKING:

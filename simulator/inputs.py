@@ -11,7 +11,7 @@ from scheduler.errors import InputError, ParameterError
 from simulator.request import IDEAL
 from traces.cluster import read_cluster
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -27,8 +27,8 @@ from simulator.world.failures import read_failures
 from simulator.world.learning import LearningSource, SimulatedLearning, names_of, read_learning
 from simulator.world.orders import read_orders
 from simulator.world.overheads import read_overheads
-from traces.scaling import with_counts
-from traces.throughputs import read_throughputs
+from traces.tables.scaling import with_counts
+from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

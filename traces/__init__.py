@@ -2,11 +2,11 @@
 
 from traces.bundle import BUNDLED, bundled
 from traces.cluster import read_cluster, read_prices
-from traces.generate import KINDS, generate
-from traces.native import write_trace
+from traces.generators.generate import KINDS, generate
 from traces.reader import FORMATS, read_trace
-from traces.scaling import extend_scale_factors
-from traces.throughputs import read_throughputs, write_throughputs
+from traces.readers.native import write_trace
+from traces.tables.scaling import extend_scale_factors
+from traces.tables.throughputs import read_throughputs, write_throughputs
 from traces.trace import Trace
 
 __all__ = [

@@ -12,8 +12,8 @@ import numpy as np
 from scheduler.domain.job import Job
 from scheduler.errors import InputError, TraceError
 from traces.files import Line
-from traces.reference import reference_worker_type
-from traces.scaling import with_counts
+from traces.tables.reference import reference_worker_type
+from traces.tables.scaling import with_counts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

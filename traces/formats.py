@@ -21,12 +21,12 @@ GROUP: Final = "leasehold.traces"
 #: name -> module:attribute, in the order in which files are tried. Imported on demand; kept here
 #: and not as entry points, so that a source checkout that is not installed has them too.
 BUILT_IN: Final[dict[str, str]] = {
-    "gavel": "traces.gavel_trace:GAVEL",
-    "shockwave": "traces.gavel_trace:SHOCKWAVE",
-    "philly": "traces.microsoft:PHILLY",
-    "msr-itp": "traces.microsoft:ITP",
-    "csv": "traces.native:NATIVE_CSV",
-    "jsonl": "traces.native:NATIVE_JSONL",
+    "gavel": "traces.readers.gavel:GAVEL",
+    "shockwave": "traces.readers.gavel:SHOCKWAVE",
+    "philly": "traces.readers.microsoft:PHILLY",
+    "msr-itp": "traces.readers.microsoft:ITP",
+    "csv": "traces.readers.native:NATIVE_CSV",
+    "jsonl": "traces.readers.native:NATIVE_JSONL",
 }
 
 

@@ -9,8 +9,8 @@ from traces.bundle import resolve
 from traces.complete import complete
 from traces.files import Line, read_text
 from traces.formats import BUILT_IN, plugin_formats, trace_format
-from traces.header_csv import columns_of
-from traces.native import FIELDS
+from traces.readers.header_csv import columns_of
+from traces.readers.native import FIELDS
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def read_trace(
             deadlines that are multiples of a duration.
         seed: of the draw of job types, where the workload has none.
         reference_worker_type: the worker type that durations refer to; None for the table's usual
-            one (``traces.reference``).
+            one (``traces.tables.reference``).
         limit: keep only that many jobs, the first to arrive.
         further_types: job types that the throughput table need not know, and the worker types of
             each; such jobs have steps, not durations.

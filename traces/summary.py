@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces import reference
+from traces.tables import reference
 
 if TYPE_CHECKING:
     from scheduler.domain.job import Job

@@ -29,7 +29,7 @@ import sys
 from dataclasses import dataclass
 
 from scheduler.domain.throughput import ProfileKey, ThroughputTable
-from traces.throughputs import write_throughputs
+from traces.tables.throughputs import write_throughputs
 
 _TERA, _GIGA, _MEGA = 1e12, 1e9, 1e6
 _COMPUTE, _BANDWIDTH, _LINK = 0.45, 0.75, 0.7  # shares of the peaks that training code reaches

@@ -19,9 +19,9 @@ import numpy as np
 
 from scheduler.domain.job import Job
 from traces.bundle import bundled
-from traces.distributions import poisson_arrivals
-from traces.native import write_trace
-from traces.throughputs import read_throughputs
+from traces.generators.distributions import poisson_arrivals
+from traces.readers.native import write_trace
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -298,7 +298,7 @@ def _check_throughputs(config: ServerConfig) -> Iterator[tuple[str, str]]:
         if not Path(path).is_file():
             yield "throughputs.path", f"there is no file '{path}'; give one, or '{_BUNDLED}'"
         else:
-            from traces.throughputs import read_throughputs  # noqa: PLC0415  it imports numpy
+            from traces.tables.throughputs import read_throughputs  # noqa: PLC0415  it imports numpy
 
             try:
                 read_throughputs(path)

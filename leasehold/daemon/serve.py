@@ -42,7 +42,7 @@ from scheduler.runtime.solver import SolverPool
 from scheduler.runtime.takeover import MEANWHILE
 from scheduler.runtime.watchdog import StallWatchdog
 from scheduler.views.metrics import Metrics
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:
     import socket

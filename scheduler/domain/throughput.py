@@ -30,7 +30,7 @@ class ThroughputTable:
         source: where the figures come from, for reports.
         left_out: worker types ``<type>_unconsolidated`` whose rows were left out.
         derive_counts: whether figures at worker counts without a row are derived from other counts
-            (``traces.scaling``). If not, a job type does not run at such a count.
+            (``traces.tables.scaling``). If not, a job type does not run at such a count.
     """
 
     isolated: Mapping[ProfileKey, Mapping[str, float]]

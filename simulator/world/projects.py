@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scheduler.control.facts.requests import ProjectLimits
 from scheduler.domain.quota import IdleQuota
 from scheduler.errors import InputError
-from traces.header_csv import meant
+from traces.readers.header_csv import meant
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def advise(
     from simulator.staging import check_replaceable, staged_directory  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_cluster  # noqa: PLC0415 - keeps the start quick
     from traces.reader import read_trace  # noqa: PLC0415 - keeps the start quick
-    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
+    from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     goal = _goal(metric, budget, target)
     check_replaceable(out)  # before hours of simulation, not after

@@ -66,7 +66,7 @@ def savings(
     from simulator.staging import check_replaceable  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_cluster  # noqa: PLC0415 - keeps the start quick
     from traces.reader import read_trace  # noqa: PLC0415 - keeps the start quick
-    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
+    from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     if not 0 < confidence < 1:
         raise ParameterError(f"--confidence is {confidence}; it must be above 0 and below 1")

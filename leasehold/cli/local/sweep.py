@@ -61,7 +61,7 @@ def sweep(
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415  --help is quick
     from simulator.staging import claim_directory  # noqa: PLC0415 - keeps the start quick
     from traces.bundle import resolve  # noqa: PLC0415 - keeps the start quick
-    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
+    from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     items = parse_policies(policies)
     rate_list, seed_list = parse_rates(rates), parse_seeds(seeds)

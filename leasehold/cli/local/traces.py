@@ -98,8 +98,8 @@ def generate_trace(
     json_output: options.Json = False,
 ) -> None:
     """Draw a workload from Gavel's distributions, or one that resembles Philly's."""
-    from traces.generate import generate  # noqa: PLC0415  keeps --help quick
-    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
+    from traces.generators.generate import generate  # noqa: PLC0415  keeps --help quick
+    from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     table = read_throughputs(throughputs, derive_counts=derive_counts)
     made = generate(
@@ -116,7 +116,7 @@ def generate_trace(
 
 
 def _table(path: str | None, *, derive_counts: bool) -> ThroughputTable | None:
-    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
+    from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     return None if path is None else read_throughputs(path, derive_counts=derive_counts)
 
@@ -142,7 +142,7 @@ def _read(  # noqa: PLR0917  the options of two commands, in their order
 
 
 def _write(trace: Trace, out: Path, *, force: bool) -> None:
-    from traces.native import write_trace  # noqa: PLC0415 - keeps the start quick
+    from traces.readers.native import write_trace  # noqa: PLC0415 - keeps the start quick
 
     if out.exists() and not force:
         raise InputError(f"{out} exists; give another name, or --force to replace it")
@@ -157,8 +157,8 @@ def _show(
     json_output: bool,
     written: Path | None = None,
 ) -> None:
-    from traces.scaling import with_counts  # noqa: PLC0415 - keeps the start quick
     from traces.summary import summarise  # noqa: PLC0415 - keeps the start quick
+    from traces.tables.scaling import with_counts  # noqa: PLC0415 - keeps the start quick
 
     known = table and with_counts(table, trace.scale_factors)
     figures = summarise(trace, known, reference_worker_type=reference)

@@ -7,7 +7,7 @@ import time
 
 import httpx
 
-from traces.throughputs import THROUGHPUT_COLUMNS
+from traces.tables.throughputs import THROUGHPUT_COLUMNS
 
 #: Each of two jobs keeps three quarters of its speed.
 TABLE = f"""{",".join(THROUGHPUT_COLUMNS)}

@@ -19,7 +19,7 @@ from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel
 from simulator.world.overheads import Overheads
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 
 #: A cluster as the bundled one, small enough for queues: node -> worker types.
 NODES = {

@@ -36,7 +36,7 @@ from simulator.world.nodes import Mishap, SimulatedWorld
 from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 
 PACE = 20.0
 PROJECTS = (

@@ -20,7 +20,7 @@ from scheduler.errors import LeaseholdError, SolveError, StoreUnavailableError
 from scheduler.logs.output import LogWanted
 from scheduler.runtime.solver import Failure, _Seat
 from scheduler.store.queries import HistoryQuery
-from traces.throughputs import THROUGHPUT_COLUMNS
+from traces.tables.throughputs import THROUGHPUT_COLUMNS
 
 KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 DAY_S = 86_400.0

@@ -21,8 +21,8 @@ from simulator.world.failures import FailureModel, Outage
 from simulator.world.nodes import Mishap
 from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
-from traces.generate import generate
-from traces.throughputs import read_throughputs
+from traces.generators.generate import generate
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Conditions, Trace
 
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})

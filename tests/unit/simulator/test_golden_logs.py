@@ -18,7 +18,7 @@ from simulator.world.failures import FailureModel
 from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {

@@ -10,7 +10,7 @@ from scheduler.domain.job import Job
 from scheduler.errors import InputError, ParameterError
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
-from traces.throughputs import read_throughputs, write_throughputs
+from traces.tables.throughputs import read_throughputs, write_throughputs
 from traces.trace import Trace
 
 TABLE = {

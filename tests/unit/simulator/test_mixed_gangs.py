@@ -12,9 +12,9 @@ from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
-from traces.native import write_trace
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.readers.native import write_trace
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace
 
 TABLE = {

@@ -20,7 +20,7 @@ from simulator.many.savings import (
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces.reader import read_trace
-from traces.throughputs import read_throughputs
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace
 
 PRICES = {"slow": 1.0, "fast": 3.0}

@@ -4,7 +4,7 @@ import pytest
 
 from leasehold import read_service
 from simulator.api import simulate
-from traces.throughputs import THROUGHPUT_COLUMNS
+from traces.tables.throughputs import THROUGHPUT_COLUMNS
 
 #: Each of two jobs keeps three quarters of its speed.
 TABLE = f"""{",".join(THROUGHPUT_COLUMNS)}

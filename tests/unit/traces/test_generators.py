@@ -9,7 +9,12 @@ from scipy import stats
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError
 from traces import generate, read_throughputs
-from traces.distributions import MULTI_SIZES, PHILLY_SIZES, gavel_durations, weekly_profile
+from traces.generators.distributions import (
+    MULTI_SIZES,
+    PHILLY_SIZES,
+    gavel_durations,
+    weekly_profile,
+)
 
 N = 20_000
 

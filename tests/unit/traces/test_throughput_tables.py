@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError, TraceError
-from traces import (
-    bundled,
-    extend_scale_factors,
-    read_throughputs,
-    write_throughputs,
-)
-from traces.reference import reference_worker_type
+from traces import bundled, extend_scale_factors, read_throughputs, write_throughputs
+from traces.tables.reference import reference_worker_type
 
 GAVEL = {
     "v100": {

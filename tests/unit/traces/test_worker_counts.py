@@ -15,8 +15,8 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, TraceError
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
-from traces.native import write_trace
 from traces.reader import read_trace
+from traces.readers.native import write_trace
 from traces.trace import Trace
 
 HEAD = "job_id,job_type,total_steps,scale_factor,arrival_s\n"

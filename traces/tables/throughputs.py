@@ -10,7 +10,7 @@ from scheduler.domain.throughput import ProfileKey, ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.files import Line, atomic_writer, read_text
-from traces.gavel import SPREAD, parse_gavel_throughputs
+from traces.tables.gavel import SPREAD, parse_gavel_throughputs
 
 if TYPE_CHECKING:
     import os

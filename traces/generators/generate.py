@@ -9,8 +9,7 @@ import numpy as np
 
 from scheduler.domain.job import Job
 from scheduler.errors import InputError
-from traces import reference as references
-from traces.distributions import (
+from traces.generators.distributions import (
     MULTI_SIZES,
     PHILLY_SIZES,
     diurnal_arrivals,
@@ -19,7 +18,8 @@ from traces.distributions import (
     philly_entities,
     poisson_arrivals,
 )
-from traces.scaling import with_counts
+from traces.tables import reference as references
+from traces.tables.scaling import with_counts
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def generate(
         multi: whether there are gangs.
         seed: of every draw.
         reference_worker_type: the worker type that durations refer to; None for the table's usual
-            one (``traces.reference``).
+            one (``traces.tables.reference``).
 
     Returns:
         The trace; its notes repeat the arguments.

@@ -14,7 +14,7 @@ from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
 from traces.formats import TraceFormat
-from traces.header_csv import HeaderCsv, columns_of, meant
+from traces.readers.header_csv import HeaderCsv, columns_of, meant
 from traces.trace import Conditions
 
 if TYPE_CHECKING:

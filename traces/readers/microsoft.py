@@ -12,7 +12,7 @@ from typing import Final
 from traces.draft import Draft, Drafts
 from traces.files import Line
 from traces.formats import TraceFormat
-from traces.header_csv import HeaderCsv, columns_of
+from traces.readers.header_csv import HeaderCsv, columns_of
 
 PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus")
 ITP_COLUMNS = ("job_id", "submission_time", "duration", "num_gpu")

@@ -1,0 +1,1 @@
+"""Generators of workloads, and the distributions that they draw from."""

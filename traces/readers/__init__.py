@@ -1,0 +1,1 @@
+"""Readers of trace formats: one a file."""

@@ -1,0 +1,1 @@
+"""Throughput tables: reading, writing, scaling, and the reference worker type."""
