@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import JobRow, Projections
 from scheduler.store.protocol import Entry
 from scheduler.store.sql.store import SqlStore

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from jct import LOADS, OURS, shared_data
 
-from scheduler.domain.job import counts_between
+from scheduler.domain.jobs.job import counts_between
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces import read_throughputs, read_trace
 from traces.generators.generate import generate
 
 if TYPE_CHECKING:
-    from scheduler.domain.job import Job
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.jobs.job import Job
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from traces.trace import Trace
 
 LOAD = LOADS["multi"]

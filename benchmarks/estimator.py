@@ -1,7 +1,7 @@
 """How well throughputs that nobody measured are inferred from those that are known.
 
 A share of a table's entries is hidden at random, so that every row keeps one at least. Each hidden
-entry is then estimated, by the estimator (``planner.estimator``: the job type's other scale factors
+entry is then estimated, by ``planner.estimation.estimator`` (the job type's other scale factors
 and a normal model of all rows) and by the ratio rule alone (factor of the row times factor of the
 worker type, least squares in logarithms). Besides, whole job types are treated as new: of all their
 rows a single entry is known. The error is |estimate / truth - 1|.
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.completion import ratio_rule
-from planner.estimator import Estimator
+from planner.estimation.completion import ratio_rule
+from planner.estimation.estimator import Estimator
 from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.forecast_score import ForecastScore
 from simulator.request import ForecastOptions, SimulationRequest
 from simulator.run import simulate

@@ -19,9 +19,9 @@ import numpy as np
 from planner.oracle import build_table
 from policies.registry import make_policy, policy_names
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.state import preemption_protection
 from simulator.simulation import Simulation

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from api.auth.tokens import hash_secret, new_secret
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, Projections
 from scheduler.store.protocol import Entry

@@ -32,13 +32,13 @@ import numpy as np
 import yaml
 from pollux_data import NODES, PER_NODE, Application, application, jobs_of, place_of, rows
 
-from planner.batches import BatchKnowledge
-from planner.goodput import StepTime, fit_throughput
+from planner.learning.batches import BatchKnowledge
+from planner.learning.goodput import StepTime, fit_throughput
 from policies.registry import make_policy, policy_names
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import ConfigurationTable, Profile
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from simulator.many.policy_items import parse_policies
 from simulator.request import SimulationRequest
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policies.base import Policy
-    from scheduler.domain import events as ev
     from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.facts import events as ev
 
 RESTART_S = 30.0
 INTERVAL_S = 60.0

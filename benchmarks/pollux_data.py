@@ -11,7 +11,7 @@ import numpy as np
 from jct import shared_data
 from scipy.interpolate import LinearNDInterpolator
 
-from planner.goodput import BatchLimits, StepTime, noise_scale
+from planner.learning.goodput import BatchLimits, StepTime, noise_scale
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration, Profile
 
 if TYPE_CHECKING:

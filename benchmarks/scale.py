@@ -21,11 +21,11 @@ import numpy as np
 from gavel import shared_data
 
 from policies.registry import make_policy
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from simulator.request import SimulationRequest

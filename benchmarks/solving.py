@@ -153,7 +153,7 @@ def gavel_problem(folder: Path, n: int, workers: int, *, gangs: bool, pairs: boo
     """Return n jobs of Gavel's 26 types."""
     from planner.oracle import build_table  # noqa: PLC0415 - slow to import, seldom needed
     from scheduler.domain.cluster import parse_cluster_spec  # noqa: PLC0415 - likewise
-    from scheduler.domain.ways import CatalogueKey  # noqa: PLC0415 - likewise
+    from scheduler.domain.throughputs.ways import CatalogueKey  # noqa: PLC0415 - likewise
     from traces.tables.throughputs import read_throughputs  # noqa: PLC0415 - slow to import, seldom needed
 
     known = read_throughputs(folder / "simulation_throughputs.json")

@@ -1,1 +1,5 @@
 """Sources of configurations: what ways there are to run a job."""
+
+from scheduler.moved import find_moved_modules
+
+find_moved_modules()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: Total workers held, locality and plan: among configurations that agree in these, only the worker
 #: type differs.

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 _VERSION: Final = 1
 

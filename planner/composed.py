@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.sources import SharedWay
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 
 #: Characters of a plan: it goes into the environment of every process.

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from planner.tables import unit_demand
 from scheduler.domain.configuration import Configuration
-from scheduler.domain.profiling import NO_PROFILING
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.ways import Estimate, Source
+from scheduler.domain.throughputs.profiling import NO_PROFILING
+from scheduler.domain.throughputs.ways import Estimate, Source
 
 if TYPE_CHECKING:
-    from planner.estimator import Estimator
+    from planner.estimation.estimator import Estimator
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.profiling import Profiling
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.profiling import Profiling
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: The throughput of a job whose steps are its seconds.
 _SECONDS: Final = Estimate(steps_per_s=1.0, relative_deviation=0.0, source=Source.DECLARED)

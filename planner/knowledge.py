@@ -6,37 +6,37 @@ from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 from planner.agnostic import Agnostic
-from planner.batch_ways import BatchWays
-from planner.batches import BatchKnowledge
 from planner.catalogue import Catalogue
 from planner.composed import Composed
 from planner.estimates import Estimates
-from planner.estimator import Estimator
-from planner.goodput import StepTime
-from planner.launches import Launches
+from planner.estimation.estimator import Estimator
+from planner.estimation.launches import Launches
+from planner.learning.batch_ways import BatchWays
+from planner.learning.batches import BatchKnowledge
+from planner.learning.goodput import StepTime
 from planner.mixed_gangs import MixedGangs, MixedRates
 from planner.packing import Pairs
 from planner.sharing import SharingCosts
 from planner.tables import TableBuilder
 from scheduler.domain.configuration import ANYWHERE
-from scheduler.domain.knowledge import Part
-from scheduler.domain.profiling import NO_PROFILING
-from scheduler.domain.ways import Estimate, Source, Way
+from scheduler.domain.throughputs.knowledge import Part
+from scheduler.domain.throughputs.profiling import NO_PROFILING
+from scheduler.domain.throughputs.ways import Estimate, Source, Way
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration, ConfigurationTable
-    from scheduler.domain.profiling import Profiling
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.sources import ConfigurationSource
-    from scheduler.domain.spec import JobSpec
-    from scheduler.domain.throughput import ProfileKey, SharingCost
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.profiling import Profiling
+    from scheduler.domain.throughputs.throughput import ProfileKey, SharingCost
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 
 class LearnedKnowledge:
-    """The contract of ``scheduler.domain.knowledge.Knowledge``.
+    """The contract of ``scheduler.domain.throughputs.knowledge.Knowledge``.
 
     Args:
         stored: part -> what ``dump`` returned.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.measured import Cell
+from planner.estimation.measured import Cell
 from scheduler.domain.configuration import ANYWHERE, Configuration
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.ways import mixed_rate
+from scheduler.domain.throughputs.ways import mixed_rate
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.sources import SharedWay
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: A type's part of a gang is a multiple of one over so many, rounded to whole workers.
 PARTS: Final = 8

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.throughput import ThroughputTable
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.throughput import ThroughputTable
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 
 class Oracle(ConfigurationSource):

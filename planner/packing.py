@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.sharing import SharingCosts
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 
 class Pairs(ConfigurationSource):

@@ -10,7 +10,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from scheduler.domain.throughput import ProfileKey, SharingCost
+    from scheduler.domain.throughputs.throughput import ProfileKey, SharingCost
 
 _VERSION: Final = 1
 _NONE: Final[Mapping[str, tuple[float, float]]] = MappingProxyType({})

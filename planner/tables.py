@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.sources import ConfigurationSource, SharedWay
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 
 class TableBuilder:

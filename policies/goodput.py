@@ -56,7 +56,8 @@ class Goodput(Policy):
     (``relative_to=least``: without unit, and 1 at the least), or over its throughput on a fair
     share, 1/N of all workers on the worker types on which it can run, in proportion to their number
     (``fair_share``). Rates are steps/s; of a job whose batch may change they are its goodput, in
-    steps of the initial batch (``planner.goodput``), and of another its throughput: efficiency 1.
+    steps of the initial batch (``planner.learning.goodput``), and of another its throughput:
+    efficiency 1.
 
     A restart pays if the job lives long: of a job that has run, all configurations but the one it
     holds count (T - n S) / (T + S) of their gain, with T its age, n its restarts so far and S the

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12

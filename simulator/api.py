@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from policies.base import Policy
 from scheduler.domain.cluster import Cluster
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, LeaseholdError, ParameterError
 from simulator.many.parallel import (
     RunOutcome,

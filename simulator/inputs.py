@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.job import Job
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.jobs.job import Job
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.request import SimulationRequest
     from simulator.world.learning import LearningType
     from traces.trace import Trace

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from scheduler.control.facts.requests import Acted
-    from scheduler.domain.commands import RecordEvent
+    from scheduler.domain.facts.commands import RecordEvent
 
 #: Different warnings of a policy that are shown; the rest is counted.
 _SHOWN = 3

@@ -31,12 +31,12 @@ from scheduler.control.facts.facts import (
     ThroughputsDeclared,
 )
 from scheduler.control.facts.requests import Submission
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.answers import Solved, check_answer
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.domain.lease import Leases, RevokeReason
-from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
-from scheduler.domain.ways import CatalogueKey, mixed_rate
+from scheduler.domain.throughputs.ways import CatalogueKey, mixed_rate
 from scheduler.errors import InputError, LeaseholdError, SolveError
 from scheduler.protocol.desired import MARGIN_S
 from simulator.progress import Progress
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from scheduler.control.state.settings import ControlSettings
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
     from scheduler.domain.sources import ConfigurationSource
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.result import SimulationResult
     from simulator.world.failures import FailureModel
     from simulator.world.overheads import Overhead, Overheads

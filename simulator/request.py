@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scheduler.control.facts.requests import ProjectLimits
     from scheduler.control.state.settings import ControlSettings
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from traces.trace import Trace
 
 

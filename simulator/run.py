@@ -10,7 +10,7 @@ from planner.mixed_gangs import MixedGangs
 from planner.oracle import Oracle
 from planner.registry import make_sources
 from planner.tables import TableBuilder
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
 from simulator.forecast.intervals import run_with_forecasts
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.progress import Progress
     from simulator.request import Service, SimulationRequest
     from simulator.result import SimulationResult

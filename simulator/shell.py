@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.control import Control, Decision
     from scheduler.control.facts.facts import AllocationAnswered, Fact
-    from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.facts.commands import ComputeAllocation
     from simulator.world.nodes import SimulatedNode
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason, Leases, RevokeReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.state.state import PLAN
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.problem import Problem
     from scheduler.engine.settings import EngineSettings
     from simulator.result import SimulationResult

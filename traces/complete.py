@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.errors import InputError, TraceError
 from traces.files import Line
 from traces.tables.reference import reference_worker_type
@@ -18,7 +18,7 @@ from traces.tables.scaling import with_counts
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from traces.draft import Draft, Drafts
 
 

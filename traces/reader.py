@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping, Sequence
 
-    from scheduler.domain.job import Job
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.jobs.job import Job
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from traces.trace import Conditions
 
 #: Names of the formats that come with the package; ``csv`` and ``jsonl`` are the native ones. With

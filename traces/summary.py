@@ -10,8 +10,8 @@ import numpy as np
 from traces.tables import reference
 
 if TYPE_CHECKING:
-    from scheduler.domain.job import Job
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.jobs.job import Job
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from traces.trace import Trace
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from scheduler.domain.documents import check_expansion
+from scheduler.domain.jobs.documents import check_expansion
 from scheduler.errors import TraceError
 from traces.files import read_text
 

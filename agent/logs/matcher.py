@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from agent.logs.job_output import SPOILT, read_regular, write_json
 from agent.logs.log_files import end_of, read_piece
-from scheduler.domain.expressions import progress_expression
+from scheduler.domain.jobs.expressions import progress_expression
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduler.domain.trace_ids import TRACEPARENT, traceparent
+from scheduler.domain.jobs.trace_ids import TRACEPARENT, traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from api.jobs.conversions import project_of, submissions, to_spec
 from api.jobs.pod_preview import pod_preview
 from api.problems import FieldProblem, ProblemError, field_problems, invalid
 from api.schemas.jobs import MOST_JOBS, JobIn, given_twice
-from scheduler.domain.placeholders import count_placeholders, needs_array, shareable_folder
+from scheduler.domain.jobs.placeholders import count_placeholders, needs_array, shareable_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from api.auth.roles import Principal
     from scheduler.control.facts.requests import Submission
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 #: Different expressions of one request: each is compiled, which may take a tenth of a second.
 MOST_EXPRESSIONS = 20

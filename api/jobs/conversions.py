@@ -10,10 +10,10 @@ from api.schemas.fields import Form
 from api.schemas.jobs import KubernetesIn
 from scheduler.control.facts.requests import Submission
 from scheduler.control.leases.retries import category_of
-from scheduler.domain.fields import Word
-from scheduler.domain.job import counts_between
-from scheduler.domain.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
-from scheduler.domain.troubles import Trouble
+from scheduler.domain.facts.troubles import Trouble
+from scheduler.domain.jobs.fields import Word
+from scheduler.domain.jobs.job import counts_between
+from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from api.auth.roles import Principal
     from api.schemas.jobs import JobIn
-    from scheduler.domain.causes import Cause
-    from scheduler.domain.fields import Asked
+    from scheduler.domain.facts.causes import Cause
+    from scheduler.domain.jobs.fields import Asked
     from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
     from scheduler.store.rows import TokenRow
     from scheduler.views.types import Explanation, LiveJob

@@ -15,7 +15,7 @@ from scheduler.protocol.variables import variables_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 #: What stands for the node that the scheduler will choose, and for a secret.
 NODE: Final = "NODE"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from api.jobs.conversions import attempt_answer
 from api.problems import not_found
 from api.threads import in_thread
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.store.filters import FILTERS, JobFilter
 from scheduler.store.queries import MAX_LIMIT, JobQuery
 

@@ -25,7 +25,7 @@ from api.schemas.jobs import JobIn, LooseBatch
 from api.threads import in_thread
 from scheduler.control.facts.requests import Fit, Submission, Submitted
 from scheduler.control.facts.specs import missed_deadline
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 

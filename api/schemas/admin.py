@@ -19,7 +19,7 @@ from api.schemas.fields import (
     Workers,
     WorkerType,
 )
-from scheduler.domain.fields import LATEST_S, LONGEST_S
+from scheduler.domain.jobs.fields import LATEST_S, LONGEST_S
 from scheduler.domain.quota import IdleQuota
 from scheduler.protocol.bounds import MOST_WORKERS
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from scheduler.domain.causes import FactKind, Ground
+from scheduler.domain.facts.causes import FactKind, Ground
 from scheduler.domain.quota import IdleQuota
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Base64Bytes, BaseModel, Field, model_validator
 
 from api.schemas.fields import Argument, Form, NodeName
-from scheduler.domain.job import LARGEST_GANG
+from scheduler.domain.jobs.job import LARGEST_GANG
 
 #: Longest life of a command: a day; most bytes that it is given to read.
 LONGEST_S, MOST_STDIN = 86_400.0, 256 * 1024

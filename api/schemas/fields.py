@@ -15,9 +15,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from scheduler.domain.expressions import LONGEST, progress_expression
-from scheduler.domain.fields import LATEST_S, LONGEST_S, Number, Word
-from scheduler.domain.job import LARGEST_GANG
+from scheduler.domain.jobs.expressions import LONGEST, progress_expression
+from scheduler.domain.jobs.fields import LATEST_S, LONGEST_S, Number, Word
+from scheduler.domain.jobs.job import LARGEST_GANG
 from scheduler.errors import InputError
 
 #: No control characters at all.

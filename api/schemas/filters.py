@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import Field
 
 from api.schemas.fields import type_of
-from scheduler.domain.fields import Word
+from scheduler.domain.jobs.fields import Word
 from scheduler.store.filters import FILTERS, Filter
 
 Route = TypeVar("Route", bound=Callable[..., Any])

@@ -5,9 +5,9 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.schemas.answers import CauseOut, Problem
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
-from scheduler.domain.troubles import Trouble
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.troubles import Trouble
+from scheduler.domain.jobs.job import JobStatus
 
 
 class JobOut(BaseModel):

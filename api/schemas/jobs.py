@@ -21,11 +21,11 @@ from api.schemas.fields import (
     type_of,
 )
 from api.schemas.filters import selecting
-from planner.goodput import BatchLimits, splits_of
+from planner.learning.goodput import BatchLimits, splits_of
 from scheduler.control.facts.requests import JobAction
-from scheduler.domain.fields import Asked, Number, Word
-from scheduler.domain.job import counts_between
-from scheduler.domain.spec import JOB_FIELDS
+from scheduler.domain.jobs.fields import Asked, Number, Word
+from scheduler.domain.jobs.job import counts_between
+from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError
 
 #: Largest array, and most jobs that one request may name.

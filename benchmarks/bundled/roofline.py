@@ -28,7 +28,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from scheduler.domain.throughput import ProfileKey, ThroughputTable
+from scheduler.domain.throughputs.throughput import ProfileKey, ThroughputTable
 from traces.tables.throughputs import write_throughputs
 
 _TERA, _GIGA, _MEGA = 1e12, 1e9, 1e6

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from traces.bundle import bundled
 from traces.generators.distributions import poisson_arrivals
 from traces.readers.native import write_trace
@@ -25,7 +25,7 @@ from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace
 
 if TYPE_CHECKING:
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
 
 _JOBS, _RATE_PER_HOUR, _REFERENCE, _SMALLEST = 60, 4.0, "a100", "t4"
 _LARGE = 0.1  # of the jobs of an entity that has such models

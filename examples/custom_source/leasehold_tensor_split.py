@@ -9,7 +9,7 @@ from scheduler.domain.sources import ConfigurationSource
 
 if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: (job type, worker type, workers) -> steps/s when the model's tensors are split over them.
 MEASURED = {

@@ -12,9 +12,9 @@ import numpy as np
 from planner.oracle import build_table
 from policies.registry import make_policy
 from scheduler.domain.cluster import Cluster, Node, WorkerType
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel

@@ -16,8 +16,8 @@ from scheduler.control.jobs.waiting import admit, after_step
 from scheduler.control.leases.apply_commands import FINAL, follow_jobs, follow_leases
 from scheduler.control.operator_orders import ask_policy
 from scheduler.control.state.draft import Draft
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -57,10 +57,10 @@ from scheduler.control.state.nodes import NodeBook
 from scheduler.control.state.snapshot import take_snapshot
 from scheduler.control.state.state import ControlState, PolicyInForce
 from scheduler.control.state.view import View
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.rows import LeaseExtension, Projections
 from scheduler.engine.engine import Engine
 
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.settings import ControlSettings
     from scheduler.control.state.snapshot import Taken
-    from scheduler.domain.commands import ComputeAllocation
-    from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.facts.commands import ComputeAllocation
+    from scheduler.domain.throughputs.knowledge import Knowledge
 
 _NOTHING = Projections()
 

@@ -11,9 +11,9 @@ from scheduler.control.nodes.silence import apply_order
 from scheduler.control.projects.budgets import has_budget
 from scheduler.control.projects.rules import limits_to_json
 from scheduler.control.state.state import PolicyInForce
-from scheduler.domain import events as ev
-from scheduler.domain.knowledge import Part
+from scheduler.domain.facts import events as ev
 from scheduler.domain.problem import Entity
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:

@@ -23,9 +23,7 @@ from typing import Any, Final, cast, get_args
 
 import numpy as np
 
-from scheduler.domain import commands, events
 from scheduler.domain.allocation import Allocation
-from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import (
     Configuration,
@@ -33,15 +31,17 @@ from scheduler.domain.configuration import (
     PairConfiguration,
     Profile,
 )
-from scheduler.domain.job import Job, JobStatus
+from scheduler.domain.facts import commands, events
+from scheduler.domain.facts.causes import Cause, FactKind, Ground, Occasion
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.troubles import Trouble
+from scheduler.domain.jobs.job import Job, JobStatus
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.domain.lease import EndReason, Lease, Leases, RevokeReason
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.quota import Caps, IdleQuota, Quota
-from scheduler.domain.reasons import WaitReason
 from scheduler.domain.reservation import Reservation
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.troubles import Trouble
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import CodecError, LeaseholdError
 
 #: Version of the rules above; stored data of a higher one are refused.

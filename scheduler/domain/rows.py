@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.causes import Cause
+from scheduler.domain.facts.causes import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.job import JobStatus
+    from scheduler.domain.jobs.job import JobStatus
     from scheduler.domain.lease import EndReason
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

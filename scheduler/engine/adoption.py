@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason, Lease, RevokeReason
 from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.snapshot import dump, restore

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain import commands as do
-from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.events.validation import Checker
 from scheduler.engine.rounds.allocation import pose
@@ -22,11 +22,11 @@ from scheduler.errors import InputError, InvariantError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.domain import events as ev
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
-    from scheduler.domain.causes import Occasion
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.facts import events as ev
+    from scheduler.domain.facts.causes import Occasion
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.engine.limits.node_exclusions import Avoidance

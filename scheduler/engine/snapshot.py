@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from scheduler.domain.causes import Cause, FactKind, Occasion
 from scheduler.domain.codec import DOMAIN_TYPES, Codec
+from scheduler.domain.facts.causes import Cause, FactKind, Occasion
 from scheduler.engine.engine import Engine
 from scheduler.engine.rounds.decision_reasons import Told
 from scheduler.engine.rounds.round_milp import Search
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.lease import Lease
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Quota

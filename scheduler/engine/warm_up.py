@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
-from scheduler.domain.job import Job
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.engine import Engine
 from scheduler.engine.rounds.kernels import choose_staying, search_core
 from scheduler.engine.settings import EngineSettings

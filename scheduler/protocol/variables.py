@@ -13,7 +13,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 #: Between what a job may choose its batch, as a JSON object; the SDK reads it.
 BATCH: Final = "LEASEHOLD_BATCH"

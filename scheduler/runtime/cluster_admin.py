@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scheduler.control.facts.requests import NodeAction, PolicyChoice, ProjectLimits
     from scheduler.control.state.view import View
     from scheduler.domain.reservation import Reservation
-    from scheduler.domain.throughput import SharingCost
+    from scheduler.domain.throughputs.throughput import SharingCost
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
     from scheduler.views.explain import Glance

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
         Submission,
         Submitted,
     )
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
-    from scheduler.domain.spec import JobSpec
-    from scheduler.domain.throughput import SharingCost
+    from scheduler.domain.throughputs.throughput import SharingCost
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.execs import Execs

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.facts.facts import AllocationAnswered, LeaseUntold, NodesHeard, PolicyAsked
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import RevokeReason
 from scheduler.engine import version
 from scheduler.errors import (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from scheduler.control.facts.requests import Submission
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.store.protocol import Store
 
 #: What the JSON has where a text, or a number, may be one that cannot be stored.

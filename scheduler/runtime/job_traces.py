@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.trace_ids import span_id, trace_id
+from scheduler.domain.jobs.trace_ids import span_id, trace_id
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.history_kinds import EventKind
 

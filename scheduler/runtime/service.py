@@ -18,7 +18,7 @@ from scheduler.control.facts.facts import (
 from scheduler.control.facts.requests import Submitted
 from scheduler.control.jobs.actions import try_act
 from scheduler.control.jobs.submit import first_fit
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     )
     from scheduler.control.state.copies import ControlCopy
     from scheduler.control.state.view import View
-    from scheduler.domain.knowledge import MakeKnowledge
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.throughputs.knowledge import MakeKnowledge
     from scheduler.logs.output import LogChunk, LogEnd, LogWanted
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport

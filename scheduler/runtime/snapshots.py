@@ -19,11 +19,11 @@ from scheduler.control.state.nodes import Doubt, NodeBook, NodeState
 from scheduler.control.state.owners import Owners
 from scheduler.control.state.snapshot import VERSION, Taken
 from scheduler.control.state.state import ControlState, PolicyInForce
-from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
-from scheduler.domain.knowledge import Part
+from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.lease import RevokeReason
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine import version
 from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
@@ -38,9 +38,9 @@ from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobOrder, JobQuery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
+    from scheduler.domain.throughputs.knowledge import MakeKnowledge
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.store.protocol import JournalEntry, Recovered, Store
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scheduler.clock import Clock
     from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.state import PolicyInForce
-    from scheduler.domain.knowledge import MakeKnowledge
+    from scheduler.domain.throughputs.knowledge import MakeKnowledge
     from scheduler.runtime.driver import Told
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.signals import NodeSignals

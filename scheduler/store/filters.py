@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.fields import Option, Word
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.fields import Option, Word
+from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

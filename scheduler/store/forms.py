@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from scheduler.domain.codec import decode, encode
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import (
     AttemptRow,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row as SqlRow
 
-    from scheduler.domain.events import Event
+    from scheduler.domain.facts.events import Event
 
 R = TypeVar("R")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from scheduler.domain.events import Event
+    from scheduler.domain.facts.events import Event
     from scheduler.domain.rows import (
         AttemptRow,
         HistoryRow,

@@ -17,10 +17,10 @@ from scheduler.control.leases.progress import keeps_steps
 from scheduler.control.leases.retries import spent_in_words
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.configuration import ANYWHERE
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.troubles import REMEDIES, trouble_of
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import RevokeReason
-from scheduler.domain.reasons import WaitReason
-from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.rounds.candidates import NEGLIGIBLE
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.views.dues import Fairness, fairness_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from scheduler.control.leases.launches import LONG_LAUNCHES
 from scheduler.control.state.jobs import ENDED
-from scheduler.domain.job import JobStatus
-from scheduler.domain.troubles import REMEDIES, Trouble
+from scheduler.domain.facts.troubles import REMEDIES, Trouble
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery

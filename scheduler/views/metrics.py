@@ -18,8 +18,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from scheduler.control.facts.requests import (
         ProjectLimits,
     )
-    from scheduler.domain.causes import Cause
-    from scheduler.domain.job import JobStatus
-    from scheduler.domain.reasons import WaitReason
+    from scheduler.domain.facts.causes import Cause
+    from scheduler.domain.facts.reasons import WaitReason
+    from scheduler.domain.facts.troubles import Trouble
+    from scheduler.domain.jobs.job import JobStatus
     from scheduler.domain.reservation import Reservation
-    from scheduler.domain.troubles import Trouble
     from scheduler.views.dues import Dues
 
 

@@ -26,9 +26,9 @@ from scheduler.control.jobs.submit import names_of
 from scheduler.control.jobs.table import restarts
 from scheduler.control.leases.progress import keeps_steps, own_speed, steps_now
 from scheduler.control.state.copies import state_of
-from scheduler.domain.job import ALMOST_DONE, JobStatus
+from scheduler.domain.jobs.job import ALMOST_DONE, JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
-from scheduler.domain.ways import Source
+from scheduler.domain.throughputs.ways import Source
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
 from simulator.forecast.standstill import Standstill
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
 
 _MONTH_S = 30 * 86400.0
 #: Work after which a replay returns what it has, as ``Outlook.work`` counts it: five seconds of one

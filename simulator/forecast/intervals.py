@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from policies.base import Policy
     from scheduler.domain.arrays import FloatArray
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.problem import Problem
     from simulator.request import ForecastOptions, SimulationRequest
     from simulator.result import SimulationResult

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from simulator.request import IDEAL
 from simulator.result import (
     AllocationSeries,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.lease import Lease, Leases
     from scheduler.domain.problem import Problem
     from scheduler.engine.rounds.certificate import Certificate

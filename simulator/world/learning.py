@@ -1,8 +1,8 @@
 """Jobs whose batch may change: how fast they learn depends on their workers and their progress.
 
-A job runs at the batch at which it learns fastest on its workers (``planner.goodput``). Its
-gradient noise grows as it learns, so larger batches become worth more, and so do more workers. The
-engine is told the rates at every worker count each minute.
+A job runs at the batch at which it learns fastest on its workers (``planner.learning.goodput``).
+Its gradient noise grows as it learns, so larger batches become worth more, and so do more workers.
+The engine is told the rates at every worker count each minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.goodput import BatchLimits, ThroughputModel, best_batch
+from planner.learning.goodput import BatchLimits, ThroughputModel, best_batch
 from planner.tables import unit_demand
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration
 from scheduler.domain.sources import ConfigurationSource
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.sources import SharedWay
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: How often the engine is told what is known of learning jobs.
 REFRESH_S: Final = 60.0

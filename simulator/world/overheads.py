@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scheduler.domain.job import is_seconds
+from scheduler.domain.jobs.job import is_seconds
 from scheduler.errors import InputError
 from traces.yaml_file import read_yaml
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from real_service import as_user, running_service
 
-from planner import fitting
+from planner.estimation import fitting
 
 pytestmark = pytest.mark.redteam
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.errors import InputError
 from traces.generators.distributions import (
     MULTI_SIZES,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.domain.arrays import FloatArray, IntArray
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
 
 #: Kinds of workloads that ``generate`` knows.
 KINDS = ("gavel", "philly")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.job import LARGEST_GANG, counts_between, is_seconds
+from scheduler.domain.jobs.job import LARGEST_GANG, counts_between, is_seconds
 from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
@@ -20,7 +20,7 @@ from traces.trace import Conditions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from traces.trace import Trace
 
 

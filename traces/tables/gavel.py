@@ -11,7 +11,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scheduler.domain.throughput import ProfileKey, ThroughputTable
+from scheduler.domain.throughputs.throughput import ProfileKey, ThroughputTable
 from scheduler.errors import TraceError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
 
 _USUAL = "v100"
 _MOST = 0.9  # share of the profiles that it must run

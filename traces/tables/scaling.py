@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.domain.scaling import EFFICIENCY_PER_DOUBLING, may_run_at, steps_per_s_at
+from scheduler.domain.throughputs.scaling import EFFICIENCY_PER_DOUBLING, may_run_at, steps_per_s_at
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scheduler.domain.throughput import ProfileKey, ThroughputTable
+    from scheduler.domain.throughputs.throughput import ProfileKey, ThroughputTable
 
 
 def with_counts(table: ThroughputTable, counts: Iterable[int]) -> ThroughputTable:
@@ -28,8 +28,8 @@ def extend_scale_factors(
     """Add rows for scale factors that a job type lacks.
 
     For each job type that distributes (it has a row at some scale factor > 1) and each worker type,
-    by the rules of ``scheduler.domain.scaling`` from the scale factors at which it runs there, or
-    does not.
+    by the rules of ``scheduler.domain.throughputs.scaling`` from the scale factors at which it
+    runs there, or does not.
 
     If no job type has a row beyond scale factor 1, all are taken to distribute. Rows that are there
     already stay as they are. Pairs are not extended.

@@ -6,7 +6,7 @@ import csv
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from scheduler.domain.throughput import ProfileKey, ThroughputTable
+from scheduler.domain.throughputs.throughput import ProfileKey, ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.files import Line, atomic_writer, read_text

@@ -40,7 +40,7 @@ from agent.kubernetes.templates.template import (
     merge,
     without_devices,
 )
-from scheduler.domain.trace_ids import TRACEPARENT, traceparent
+from scheduler.domain.jobs.trace_ids import TRACEPARENT, traceparent
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

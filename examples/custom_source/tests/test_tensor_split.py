@@ -6,7 +6,7 @@ from __future__ import annotations
 from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 
 
 def manners_of(cluster: str, *, workers_per_node: int) -> list[tuple[str, str, float]]:

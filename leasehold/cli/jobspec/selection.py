@@ -9,7 +9,7 @@ import typer
 
 from leasehold.cli.reading.pairs import parse_pairs, split_list
 from leasehold.cli.session.completion import complete_job, complete_project
-from scheduler.domain.fields import Word
+from scheduler.domain.jobs.fields import Word
 from scheduler.errors import InputError
 from scheduler.store.filters import FILTERS
 

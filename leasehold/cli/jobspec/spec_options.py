@@ -14,14 +14,14 @@ from leasehold.cli.reading.pairs import parse_figures, parse_pairs, split_list
 from leasehold.cli.reading.spec_files import parse_size
 from leasehold.cli.reading.times import parse_deadline, parse_span
 from leasehold.cli.session.completion import complete_job, complete_project
-from scheduler.domain.fields import Number, Word, Written
-from scheduler.domain.spec import JOB_FIELDS
+from scheduler.domain.jobs.fields import Number, Word, Written
+from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scheduler.domain.fields import Asked
+    from scheduler.domain.jobs.fields import Asked
 
 
 #: Fields of the request that come from options of ``submit`` and are not part of a specification.

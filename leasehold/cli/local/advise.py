@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.many.cluster_search import ClusterSpace, Counts, Goal, ReplayedCluster
     from simulator.request import SimulationRequest
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.domain.fields import LONGEST_S
+from scheduler.domain.jobs.fields import LONGEST_S
 
 #: What stands in ``alerts.yaml``, and how the chart and these commands replace it.
 _SELECTOR = 'job="leasehold"'

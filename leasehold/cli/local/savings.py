@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.many.parallel import RunOutcome
     from simulator.many.savings import PolicyFigures
     from simulator.request import SimulationRequest

@@ -19,7 +19,7 @@ from simulator.many.policy_items import parse_policies
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.many.parallel import RunOutcome
     from simulator.many.sweep import Cell, CellResult, CellStore, Point
     from simulator.progress import Progress

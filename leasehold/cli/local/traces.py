@@ -16,7 +16,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughputs.throughput import ThroughputTable
     from traces.trace import Trace
 
 app = typer.Typer(

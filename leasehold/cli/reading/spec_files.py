@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli.reading.times import parse_deadline, parse_span
-from scheduler.domain.documents import check_expansion
-from scheduler.domain.fields import Number, Word, Written
-from scheduler.domain.spec import JOB_FIELDS
+from scheduler.domain.jobs.documents import check_expansion
+from scheduler.domain.jobs.fields import Number, Word, Written
+from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from scheduler.domain.fields import Asked
+    from scheduler.domain.jobs.fields import Asked
 
 #: Levels of a document at which it is not even read.
 _MOST_LEVELS: Final = 1000

@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from scheduler.domain.fields import LATEST_S
+from scheduler.domain.jobs.fields import LATEST_S
 from scheduler.errors import InputError
 
 _UNITS: Final = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli.reading.times import span, written
 from leasehold.cli.session.wording import Wording, option_of, sentence
-from scheduler.domain.fields import LATEST_S
+from scheduler.domain.jobs.fields import LATEST_S
 from scheduler.errors import (
     AdmissionError,
     AnswerError,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leasehold.cli.reading.spec_files import SHORT_NAMES
-from scheduler.domain.spec import JOB_FIELDS
+from scheduler.domain.jobs.spec import JOB_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         Submission,
     )
     from scheduler.domain.answers import Solved
-    from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.facts.commands import ComputeAllocation
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import IdempotencyRow, JobRow
-    from scheduler.domain.throughput import SharingCost
+    from scheduler.domain.throughputs.throughput import SharingCost
     from scheduler.protocol.reports import NodeReport
 
 

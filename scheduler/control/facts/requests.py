@@ -13,8 +13,8 @@ from scheduler.domain.quota import IdleQuota, Quota
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.reasons import WaitReason
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.facts.reasons import WaitReason
+    from scheduler.domain.jobs.spec import JobSpec
 
 
 class JobAction(enum.StrEnum):

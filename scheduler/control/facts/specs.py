@@ -10,11 +10,11 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.job import Job
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
-    from scheduler.domain.job import Restarts
+    from scheduler.domain.jobs.job import Restarts
 
 #: Run time that a job is taken to have where it names neither steps nor a duration.
 UNKNOWN_DURATION_S = 3600.0

@@ -11,9 +11,9 @@ from scheduler.control.jobs.learning import keep_learner
 from scheduler.control.jobs.waiting import end_parked, tell_submitted
 from scheduler.control.projects.rules import beyond, too_heavy_for
 from scheduler.control.state.jobs import ENDED, JobRecord
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

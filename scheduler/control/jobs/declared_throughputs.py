@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.domain.ways import declarations
+from scheduler.domain.throughputs.ways import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from scheduler.control.state.state import ControlState
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 
 def declare_own(state: ControlState, spec: JobSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler.control.leases.progress import shares
-from scheduler.domain.knowledge import Part
+from scheduler.domain.throughputs.knowledge import Part
 
 if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft

@@ -22,11 +22,11 @@ from scheduler.control.leases.apply_commands import stop_times
 from scheduler.control.projects.rules import beyond, too_many_workers
 from scheduler.control.state.jobs import JobRecord
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
-from scheduler.domain.job import JobStatus, type_in
-from scheduler.domain.placeholders import filled
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus, type_in
+from scheduler.domain.jobs.placeholders import filled
 from scheduler.domain.rows import IdempotencyRow
-from scheduler.domain.ways import CatalogueKey, Source, mixed_rate
+from scheduler.domain.throughputs.ways import CatalogueKey, Source, mixed_rate
 from scheduler.protocol.desired import MARGIN_S
 
 #: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.view import View
     from scheduler.domain.arrays import IntArray
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
-    from scheduler.domain.spec import JobSpec
-    from scheduler.domain.ways import Way
+    from scheduler.domain.throughputs.ways import Way
 
 #: Why a specification is refused that has something in it which is not quite JSON.
 UNPLAIN = (

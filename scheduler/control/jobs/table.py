@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.control.jobs.declared_throughputs import declare_joined
-from scheduler.domain import events as ev
-from scheduler.domain.knowledge import Part
+from scheduler.domain.facts import events as ev
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.state.restart_costs import restarts_in
 
 if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft
     from scheduler.control.state.state import ControlState
     from scheduler.domain.arrays import FloatArray
-    from scheduler.domain.job import Restarts
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.job import Restarts
+    from scheduler.domain.jobs.spec import JobSpec
 
 #: A restart's cost is news where it has changed by so many seconds, and by such a share.
 NEWS_S: Final = 1.0

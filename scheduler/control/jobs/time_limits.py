@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,10 @@ from scheduler.control.facts.specs import engine_job
 from scheduler.control.jobs.table import restarts
 from scheduler.control.projects.budgets import FREED
 from scheduler.control.projects.reservations import entitle
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

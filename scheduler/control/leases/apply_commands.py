@@ -9,15 +9,15 @@ from scheduler.control.leases.idle_gpus import use_told
 from scheduler.control.leases.launches import launching_s
 from scheduler.control.projects.reservations import note_released
 from scheduler.control.state.leases import LiveLease, members_of
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import OF_A_JOB, FactKind
 from scheduler.domain.configuration import ANYWHERE
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import OF_A_JOB, FactKind
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.troubles import Trouble, trouble_of
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
-from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, LeaseUse
-from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.protocol.desired import MARGIN_S
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from scheduler.control.state.leases import MemberEnd
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.view import View
-    from scheduler.domain.causes import Cause
     from scheduler.domain.configuration import Configuration
+    from scheduler.domain.facts.causes import Cause
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.lease import Lease
-    from scheduler.domain.spec import JobSpec
 
 #: Notice and grace of a job whose specification is not known any more.
 UNKNOWN_STOP_S = 10.0

@@ -11,11 +11,11 @@ from scheduler.control.leases.progress import safe_steps
 from scheduler.control.leases.retries import category_of, spend
 from scheduler.control.state.draft import TIME_PASSES
 from scheduler.control.state.leases import ABRUPT, END_REASON, MemberEnd
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.facts.troubles import trouble_of
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import RevokeReason
-from scheduler.domain.troubles import trouble_of
 from scheduler.engine.events.on_leases import GOT_ON_S
 from scheduler.protocol.reports import LeaseEnd
 

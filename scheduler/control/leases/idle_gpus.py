@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.control.leases.gpu_use import add_told
 from scheduler.control.state.leases import PartUse
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft

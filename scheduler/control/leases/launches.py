@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.domain.ways import Source
+from scheduler.domain.throughputs.ways import Source
 
 if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft

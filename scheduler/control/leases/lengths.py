@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain import events as ev
-from scheduler.domain.job import ALMOST_DONE
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import ALMOST_DONE
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 
 from scheduler.control.facts.specs import steps_of
 from scheduler.control.leases.lengths import revised
-from scheduler.domain import events as ev
-from scheduler.domain.job import ALMOST_DONE
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import ALMOST_DONE
 from scheduler.engine.tables.jobs import NONE
 from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseEnd

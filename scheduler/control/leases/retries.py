@@ -10,11 +10,11 @@ import enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.facts.troubles import Trouble
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import RevokeReason
-from scheduler.domain.troubles import Trouble
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.state import ControlState
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 
 class Category(enum.StrEnum):

@@ -19,8 +19,8 @@ from scheduler.control.leases.retries import Category, category_of
 from scheduler.control.nodes.silence import apply_order
 from scheduler.control.state.node_evidence import MOST_FAULTS, Fault
 from scheduler.control.state.nodes import Doubt
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.troubles import Trouble, trouble_of
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.facts.troubles import Trouble, trouble_of
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:

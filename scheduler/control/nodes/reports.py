@@ -16,9 +16,9 @@ from scheduler.control.nodes.inventory import heed_inventory, inventory_of
 from scheduler.control.nodes.silence import apply_order, hear, note_death
 from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
-from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
-from scheduler.domain.troubles import trouble_of
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.troubles import trouble_of
 from scheduler.errors import ConflictError, InputError
 from scheduler.protocol.desired import NODE_NAME
 from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState

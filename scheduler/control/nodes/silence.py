@@ -8,8 +8,8 @@ from scheduler.control.facts.requests import NodeAction
 from scheduler.control.leases.ends import is_young
 from scheduler.control.nodes.images import upcoming_images
 from scheduler.control.state.draft import TIME_PASSES
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,10 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.engine.state.state import PLAN
 
 if TYPE_CHECKING:

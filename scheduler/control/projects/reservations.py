@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.control.facts.specs import in_words
 from scheduler.control.state.jobs import ENDED
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.reservation import Reservation, most_reserved
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.errors import ConflictError, InputError, NotFoundError

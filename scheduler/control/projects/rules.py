@@ -17,7 +17,7 @@ from scheduler.domain.quota import IdleQuota
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 #: Limits that are stored only where they are set, as releases wrote them that knew none.
 _RULES: Final = (

@@ -15,7 +15,7 @@ from scheduler.control.state.jobs import JobBook
 from scheduler.control.state.leases import Leases
 from scheduler.control.state.nodes import NodeBook
 from scheduler.control.state.state import ControlState
-from scheduler.domain.knowledge import Part
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.snapshot import dump, restore
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from scheduler.control.state.owners import Owners
     from scheduler.control.state.settings import ControlSettings
     from scheduler.control.state.state import PolicyInForce
-    from scheduler.domain.commands import ComputeAllocation
-    from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.facts.commands import ComputeAllocation
     from scheduler.domain.reservation import Reservation
+    from scheduler.domain.throughputs.knowledge import Knowledge
     from scheduler.engine.snapshot import EngineState
 
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain import events as ev
-from scheduler.domain.causes import OF_A_JOB, Cause, FactKind
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import OF_A_JOB, Cause, FactKind
 from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import CAUSE, HistoryRow, SettingRow
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.facts.specs import spec_from_json, spec_to_json, steps_of
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import JobRow, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from scheduler.control.facts.requests import ProjectLimits
-    from scheduler.domain.causes import Cause
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.facts.causes import Cause
+    from scheduler.domain.jobs.spec import JobSpec
 
 ENDED = frozenset({JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED})
 ACTIVE = tuple(status for status in JobStatus if status not in ENDED)

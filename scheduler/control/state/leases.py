@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.rows import LeaseUse
-from scheduler.domain.ways import workers_in_words
+from scheduler.domain.throughputs.ways import workers_in_words
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from scheduler.domain import commands as do
-    from scheduler.domain.causes import Cause
+    from scheduler.domain.facts import commands as do
+    from scheduler.domain.facts.causes import Cause
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.gpu_use import GpuUse

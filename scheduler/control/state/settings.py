@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.control.facts.requests import PolicyChoice
-from scheduler.domain.profiling import Profiling
+from scheduler.domain.throughputs.profiling import Profiling
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
 from scheduler.protocol.bounds import LARGEST_UID, LEAST_UID

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.control.state.state import ControlState
-    from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.facts.commands import ComputeAllocation
     from scheduler.engine.snapshot import EngineState
 
 #: Version of what lies beside the engine in of a snapshot.

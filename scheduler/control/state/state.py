@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from scheduler.control.state.settings import ControlSettings
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
-    from scheduler.domain.commands import ComputeAllocation
-    from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.facts.commands import ComputeAllocation
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import IdempotencyRow
+    from scheduler.domain.throughputs.knowledge import Knowledge
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from scheduler.control.state.settings import ControlSettings
     from scheduler.control.state.state import ControlState, PolicyInForce
-    from scheduler.domain.job import JobStatus
-    from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.jobs.job import JobStatus
     from scheduler.domain.reservation import Reservation
+    from scheduler.domain.throughputs.knowledge import Knowledge
     from scheduler.protocol.desired import DesiredImage
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.engine.events.on_leases import set_retry_timer
 from scheduler.engine.events.on_reservations import pinned
 from scheduler.engine.events.validation import fault_of

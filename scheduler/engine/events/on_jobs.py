@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.events.on_leases import set_retry_timer

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.events.on_reservations import end_job
 from scheduler.engine.rounds.decision_reasons import CausesOfGrants

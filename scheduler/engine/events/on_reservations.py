@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.engine.tables.jobs import NONE, RUNNING
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import RevokeReason
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from scheduler.errors import AdmissionError
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
 
 
 def admit(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.engine.tables.jobs import JobTable
 
 #: Project, owner, and whether the workers of such jobs cannot always be taken back in time.

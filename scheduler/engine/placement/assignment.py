@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from scheduler.domain import commands as do
 from scheduler.domain.configuration import ConfigurationTable
+from scheduler.domain.facts import commands as do
 from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.engine.limits.node_exclusions import Avoidance, Bars
 from scheduler.engine.limits.quota_usage import hold_back
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.domain.arrays import BoolArray, IntArray
-    from scheduler.domain.causes import Cause
     from scheduler.domain.cluster import Cluster
+    from scheduler.domain.facts.causes import Cause
     from scheduler.domain.quota import Caps
     from scheduler.engine.rounds.choose_round import Choice
     from scheduler.engine.rounds.decision_reasons import Grounds

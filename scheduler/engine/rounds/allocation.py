@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.events import AllocationComputed
+    from scheduler.domain.facts.events import AllocationComputed
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.engine.rounds.equivalence import Alike

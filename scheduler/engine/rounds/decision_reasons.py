@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
-from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
+from scheduler.domain.facts.causes import Cause, FactKind, Ground, Occasion
 from scheduler.engine.tables.jobs import NONE
 from scheduler.engine.tables.leases import WhyGranted
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.job import restart_in
+from scheduler.domain.jobs.job import restart_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

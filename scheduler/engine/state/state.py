@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain import commands as do
-from scheduler.domain.causes import Cause
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts.causes import Cause
 from scheduler.engine.limits.entity_usage import Usage
 from scheduler.engine.limits.quota_usage import held, planned
 from scheduler.engine.limits.quotas import Quotas
@@ -18,11 +18,11 @@ from scheduler.engine.state.triggers import Occasions, occasion_of
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
-    from scheduler.domain import events as ev
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
-    from scheduler.domain.causes import Occasion
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.facts import events as ev
+    from scheduler.domain.facts.causes import Occasion
     from scheduler.domain.lease import Lease, RevokeReason
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps

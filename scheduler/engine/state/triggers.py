@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain import events as ev
-from scheduler.domain.causes import FactKind, Occasion
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import FactKind, Occasion
 from scheduler.domain.lease import EndReason
 
 if TYPE_CHECKING:

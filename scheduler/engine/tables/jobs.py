@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
 
 WAITING, RUNNING, HELD = 0, 1, 2
 

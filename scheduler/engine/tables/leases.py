@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from scheduler.domain.arrays import BoolArray
-    from scheduler.domain.causes import Cause
+    from scheduler.domain.facts.causes import Cause
     from scheduler.engine.tables.fleet import Fleet
 
 

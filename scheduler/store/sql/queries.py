@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, bindparam, case, delete, func, or_, select
 
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
 from scheduler.store.filters import FILTERS, beginning
 from scheduler.store.forms import from_columns

@@ -15,7 +15,7 @@ import agent.disk
 from agent.disk import DISK_FULL, disk_problem
 from agent.logs.job_output import write_json
 from agent.process.lease_files import LeaseFolder
-from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
+from scheduler.domain.facts.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.reports import LeaseEnd
 

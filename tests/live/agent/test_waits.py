@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import agent.process.supervisor
 from agent.endpoint.endpoint import Endpoint, Tenant
 from leasehold.cli.main import app
-from scheduler.domain.troubles import trouble_of
+from scheduler.domain.facts.troubles import trouble_of
 from scheduler.protocol.reports import LeaseEnd
 
 #: In the place of the supervisor: as one whose working directory is on a file server that is gone.

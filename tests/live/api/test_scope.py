@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.domain.causes import Cause, FactKind, Ground
+from scheduler.domain.facts.causes import Cause, FactKind, Ground
 
 JOB: dict[str, Any] = {"name": "train", "command": ["python"]}
 

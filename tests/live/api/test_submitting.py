@@ -11,7 +11,7 @@ import pytest
 
 from api import routing
 from api.jobs import batches
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

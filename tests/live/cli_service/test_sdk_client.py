@@ -13,7 +13,7 @@ import pytest
 
 import leasehold as package
 from leasehold import AmbiguousNameError, AsyncClient, Client, ClientError
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.logs.output import LogChunk
 
 

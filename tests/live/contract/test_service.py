@@ -22,11 +22,11 @@ from scheduler.control.facts.requests import (
     ProjectLimits,
     Submission,
 )
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.domain.lease import EndReason
-from scheduler.domain.reasons import WaitReason
 from scheduler.domain.reservation import Reservation
-from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from scheduler.logs.output import LogWanted

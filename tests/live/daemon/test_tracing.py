@@ -12,7 +12,7 @@ import time
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from scheduler.domain.trace_ids import trace_id, traceparent
+from scheduler.domain.jobs.trace_ids import trace_id, traceparent
 
 #: An address at which nothing listens.
 AWAY = "http://127.0.0.1:9"

@@ -10,7 +10,7 @@ import pytest
 from api.jobs.pod_preview import pod_preview
 from api.problems import ProblemError
 from scheduler.control.facts.specs import spec_from_json, spec_to_json
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 
 SPEC = JobSpec(name="train", command=("python", "a.py"), image="team/train:1", scale_factors=(2,))
 

@@ -24,8 +24,8 @@ from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
 from scheduler.control.facts.requests import PolicyChoice, Submission
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings

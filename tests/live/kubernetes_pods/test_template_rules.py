@@ -12,7 +12,7 @@ from agent.kubernetes.templates.options import pod_options
 from agent.kubernetes.templates.rules import check_submitted
 from api.jobs.pod_preview import pod_preview
 from api.problems import ProblemError
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import InputError
 
 SPEC = JobSpec(name="train", command=("python", "a.py"), image="team/train:1")

@@ -15,7 +15,7 @@ from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_p
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.reading.spec_files import read_jobs
-from scheduler.domain.spec import DEFAULT_PROJECT
+from scheduler.domain.jobs.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples" / "kubernetes"

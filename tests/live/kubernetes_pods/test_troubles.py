@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.kubernetes.pods.ends import StartBounds
-from scheduler.domain.troubles import trouble_of
+from scheduler.domain.facts.troubles import trouble_of
 from scheduler.protocol.reports import LeaseEnd
 
 POD = "job1-1-0"

@@ -22,7 +22,7 @@ from agent.kubernetes.pods.pods import PodSettings
 from agent.loop import Agent, AgentSettings
 from agent.reconcile import Kill, Terminate
 from leasehold_testing.file_link import FileLink
-from scheduler.domain.troubles import trouble_of
+from scheduler.domain.facts.troubles import trouble_of
 from scheduler.errors import ParameterError
 from scheduler.protocol.desired import Desired
 from scheduler.protocol.reports import LeaseEnd, LeaseState

@@ -12,7 +12,7 @@ from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.control.facts.specs import engine_job
 from scheduler.domain.codec import encode
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 from simulator.simulation import Simulation

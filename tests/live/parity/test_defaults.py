@@ -24,7 +24,7 @@ from scheduler.control.facts.facts import PolicySet, ReservationDeleted, Reserva
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits, Submission
 from scheduler.control.leases.apply_commands import FINAL
 from scheduler.domain.codec import encode
-from scheduler.domain.commands import GrantLease, RecordEvent, RevokeLease
+from scheduler.domain.facts.commands import GrantLease, RecordEvent, RevokeLease
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reservation import Reservation
 from scheduler.protocol.reports import LeaseEnd

@@ -12,7 +12,7 @@ import pytest
 
 from leasehold_testing.faults import Fault
 from scheduler.domain.codec import encode
-from scheduler.domain.commands import ExtendLeases, GrantLease, RecordEvent, RevokeLease
+from scheduler.domain.facts.commands import ExtendLeases, GrantLease, RecordEvent, RevokeLease
 
 CASES = [
     ("fifo", {}),

@@ -21,8 +21,8 @@ from scheduler.clock import WallClock
 from scheduler.control.control import Control
 from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.codec import encode
-from scheduler.domain.job import JobStatus
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime import takeover
 from scheduler.runtime.service import LiveService

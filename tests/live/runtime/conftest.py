@@ -8,7 +8,7 @@ import pytest
 from leasehold_testing.faults import ShakyStore
 from leasehold_testing.stage import Stage
 from scheduler.control.facts.requests import PolicyChoice, Submission
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery

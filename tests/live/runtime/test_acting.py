@@ -1,7 +1,7 @@
 """Cancel, hold, release, requeue and change, wherever a job stands."""
 
 from scheduler.control.facts.requests import JobAction
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 
 CANCEL, HOLD, RELEASE, REQUEUE = JobAction
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from leasehold_testing.played import configured, played, reported
-from scheduler.domain.knowledge import Part
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.protocol.learning import Learning
 from scheduler.protocol.reports import LeaseState
 

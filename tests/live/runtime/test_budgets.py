@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.control.facts.requests import ProjectLimits
 from scheduler.control.state.budget_state import month_of
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.store.sql.store import SqlStore
 from scheduler.store.usage import UsageKey, UsageQuery
 

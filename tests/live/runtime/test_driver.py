@@ -18,7 +18,7 @@ from scheduler.control.facts.requests import (
     ProjectLimits,
     Submission,
 )
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import (
     NotLeadingError,

@@ -13,8 +13,8 @@ from scheduler.control.facts.requests import (
     PolicyChoice,
     ProjectLimits,
 )
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import SolveError
 from scheduler.views.explain import explain_ended
 from simulator.world.nodes import Mishap

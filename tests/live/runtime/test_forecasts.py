@@ -10,7 +10,7 @@ from leasehold.daemon import forecasts
 from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.views.explain import Glance, explain

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.jobs.trace_ids import span_id, trace_id, traceparent
 from scheduler.domain.rows import HistoryRow, JobRow
-from scheduler.domain.trace_ids import span_id, trace_id, traceparent
 from scheduler.runtime.job_traces import spans_of
 
 JOB = JobRow(

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.control.facts.requests import JobAction, ProjectLimits
-from scheduler.domain.causes import FactKind
+from scheduler.domain.facts.causes import FactKind
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

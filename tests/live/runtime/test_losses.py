@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.control.facts.requests import JobAction
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap
 

@@ -23,9 +23,9 @@ from scheduler.control.facts.requests import (
     Submission,
 )
 from scheduler.control.jobs.submit import fit_of
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine import version
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError

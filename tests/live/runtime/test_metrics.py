@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.views.metrics import Metrics
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leasehold_testing.played import configured, played
-from scheduler.domain.knowledge import Part
+from scheduler.domain.throughputs.knowledge import Part
 
 TWO_TYPES = {"n0": ("v100",), "n1": ("k80",)}
 RATES = {"v100": 4.0, "k80": 2.0}

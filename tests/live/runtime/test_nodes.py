@@ -7,8 +7,8 @@ import pytest
 
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
-from scheduler.domain.reasons import WaitReason
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.reports import LEAVING, LeaseEnd
 from simulator.world.nodes import Mishap

@@ -11,7 +11,7 @@ from scheduler.control.facts.requests import (
     PolicyChoice,
     Submission,
 )
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 from simulator.world.nodes import Mishap, SimulatedWorld

@@ -3,8 +3,8 @@
 import pytest
 
 from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.quota import IdleQuota
-from scheduler.domain.reasons import WaitReason
 from simulator.world.nodes import Mishap
 
 CRASHING = [Mishap(steps=0.5) for _ in range(9)]

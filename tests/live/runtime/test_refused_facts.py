@@ -16,8 +16,8 @@ from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
 from scheduler.control.facts.requests import JobAction, Submission
-from scheduler.domain import events as ev
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import (
     InputError,
     NotLeadingError,

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.control.facts.requests import ProjectLimits
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.reservation import Reservation
 
 FOUR = {"n0": ("v100", "v100"), "n1": ("v100", "v100")}

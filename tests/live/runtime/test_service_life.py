@@ -20,7 +20,7 @@ from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.clock import WallClock
 from scheduler.control.facts.requests import Submission
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import (
     CodecError,
     NotLeadingError,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.lease import RevokeReason
-from scheduler.domain.reasons import WaitReason
-from scheduler.domain.troubles import Trouble
 from scheduler.errors import ParameterError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from scheduler.runtime.settings import RuntimeSettings

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
-from scheduler.domain.reasons import WaitReason
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.runtime.intake import digest_of, submitted
 
 

@@ -1,6 +1,6 @@
 """Troubles of pods: typed in the history and in explanations, also after the lease."""
 
-from scheduler.domain.troubles import Trouble
+from scheduler.domain.facts.troubles import Trouble
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 
 

@@ -25,7 +25,7 @@ from leasehold_testing.local_agent import local_agent
 from leasehold_testing.packed_code import packed_code
 from leasehold_testing.played import configured, held_back, outcome, played, reported
 from scheduler.control.facts.requests import ProjectLimits
-from scheduler.domain.spec import JOB_FIELDS
+from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.protocol.desired import Desired
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 from simulator.world.nodes import Mishap

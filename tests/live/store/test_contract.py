@@ -19,8 +19,8 @@ from leasehold_testing.stored import (
     job_state,
     lead,
 )
-from scheduler.domain.events import JobSubmitted, ProgressReported, TimerFired
-from scheduler.domain.job import Job, JobStatus
+from scheduler.domain.facts.events import JobSubmitted, ProgressReported, TimerFired
+from scheduler.domain.jobs.job import Job, JobStatus
 from scheduler.domain.rows import IdempotencyRow, Projections, SettingRow
 from scheduler.errors import (
     ConflictError,

@@ -14,7 +14,7 @@ from leasehold_testing.stored import (
     job_state,
     lead,
 )
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import IdempotencyRow, LeaseExtension
 from scheduler.errors import (

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from leasehold_testing.stored import entry, job_row, lead
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.store.filters import JobFilter
 from scheduler.store.queries import JobOrder, JobQuery
 

@@ -21,7 +21,7 @@ from leasehold.config.load import load_config
 from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.stored import entry, job_row
 from planner.knowledge import LearnedKnowledge
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.runtime.snapshots import recover
 from scheduler.store.filters import JobFilter
 from scheduler.store.queries import HistoryQuery, JobQuery

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leasehold_testing.stored import entry, job_row, lead
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import InputError
 from scheduler.store.uploads import UploadLimits
 

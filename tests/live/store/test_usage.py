@@ -11,7 +11,7 @@ import pytest
 
 from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stored import attempt_row, entry, job_row, lead
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import LeaseUse
 from scheduler.errors import InputError
 from scheduler.store.usage import DAY_S, MOST_DAYS, UsageKey, UsageQuery, UsageRow

@@ -117,7 +117,7 @@ class InHalves(ConfigurationSource):
 from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 
 
 def test_a_job_is_offered_what_the_source_knows():
@@ -138,7 +138,7 @@ from scheduler.control.control import Control
 from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.runtime.history_kinds import EventKind
 
 

@@ -155,7 +155,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         name="a job's field",
         made="`warm_up_s`, a span of time, from REST, files and the command line into stored rows",
         before=(
-            "scheduler/domain/spec.py",
+            "scheduler/domain/jobs/spec.py",
             "api/schemas/jobs.py",
             "api/jobs/conversions.py",
             "scheduler/cli/service/spec_options.py",
@@ -167,7 +167,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         ),
         edits=(
             Insertion(
-                path="scheduler/domain/spec.py",
+                path="scheduler/domain/jobs/spec.py",
                 before="    space_sharing: bool = asked(\n",
                 text="    warm_up_s: float | None = asked(\n"
                 "        SOME_SECONDS,\n"

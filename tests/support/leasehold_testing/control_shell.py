@@ -11,7 +11,7 @@ from scheduler.control.facts.facts import AllocationAnswered, JobsSubmitted, Nod
 from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.answers import Solved
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.protocol.reports import NodeReport, WorkerReport
 from scheduler.runtime.desired_sets import DesiredSets
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.testing import make_table
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.rounds.choose_round import choose_round
 from scheduler.engine.rounds.equivalence import Alike
 from scheduler.engine.rounds.round_milp import Search

@@ -26,9 +26,9 @@ from scheduler.control.facts.requests import (
     Submitted,
 )
 from scheduler.control.facts.specs import missed_deadline
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
-from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, Projections
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.control.facts.requests import Submission
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.protocol.reports import NodeReport
 
 _AFTER = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leasehold_testing.memory_store import MemoryStore
     from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
     from scheduler.domain.reservation import Reservation
-    from scheduler.domain.throughput import ProfileKey, SharingCost
+    from scheduler.domain.throughputs.throughput import ProfileKey, SharingCost
     from scheduler.views.types import LeaseView
 
 

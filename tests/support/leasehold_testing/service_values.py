@@ -6,13 +6,13 @@ import hashlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.views.types import LiveJob
 
 if TYPE_CHECKING:
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
-    from scheduler.domain.spec import JobSpec
     from scheduler.views.types import LeaseView
 
 

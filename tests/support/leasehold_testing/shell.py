@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from leasehold_testing.answers import equal_shares
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.codec import encode
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.rows import AttemptRow, JobRow
 from scheduler.engine.adoption import adopt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.job import Job
+    from scheduler.domain.jobs.job import Job
     from scheduler.domain.lease import Lease
     from scheduler.domain.problem import Problem
 

@@ -23,7 +23,7 @@ from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.state.leases import LiveLease
 from scheduler.domain.codec import encode
-from scheduler.domain.knowledge import Part
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
 from scheduler.runtime.service import LiveService
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scheduler.control.facts.requests import Submission, Submitted
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.view import View
-    from scheduler.domain import commands as do
+    from scheduler.domain.facts import commands as do
     from scheduler.runtime.driver import Driver
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver

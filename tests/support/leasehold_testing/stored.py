@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scheduler.domain.events import ProgressReported, TimerFired
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts.events import ProgressReported, TimerFired
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import (
     AttemptRow,
     HistoryRow,
@@ -19,7 +19,7 @@ from scheduler.domain.rows import (
 from scheduler.store.protocol import Entry
 
 if TYPE_CHECKING:
-    from scheduler.domain.events import Event
+    from scheduler.domain.facts.events import Event
     from scheduler.store.protocol import Store
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from scheduler.domain import commands as do
+from scheduler.domain.facts import commands as do
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import leasehold
 from leasehold_testing import changes
 from leasehold_testing.client_forms import document
-from scheduler.domain.fields import Number, Word, Written
-from scheduler.domain.spec import JOB_FIELDS
+from scheduler.domain.jobs.fields import Number, Word, Written
+from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.store.filters import FILTERS
 from scheduler.views.metrics import Metrics
@@ -22,7 +22,7 @@ from scheduler.views.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from scheduler.domain.fields import Asked, Option
+    from scheduler.domain.jobs.fields import Asked, Option
 
 DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 #: Longest line of a paragraph that is written.

@@ -16,7 +16,7 @@ from agent.kubernetes.templates.template import check_template
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.reading.spec_files import friendly
-from scheduler.domain.spec import DEFAULT_PROJECT
+from scheduler.domain.jobs.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*kubernetes*.md"))

@@ -15,7 +15,7 @@ from api.edge.layers import OPEN_PATHS
 from api.settings import ApiSettings
 from leasehold.config.load import load_config
 from leasehold_testing.service import FakeService
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.views.metrics import Metrics
 

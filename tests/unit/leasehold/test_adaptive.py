@@ -16,7 +16,7 @@ from leasehold import AdaptiveBatches, BatchLimits, GlobalBatches, LeaseIterator
 from leasehold.adaptive import StepMeasurement
 from leasehold.gradient_noise import GradientNorms, gain
 from leasehold.step_times import StepTimes
-from planner import goodput
+from planner.learning import goodput
 
 LIMITS = BatchLimits(initial=32, most=512, most_per_worker=16)
 #: Of gradients with q = 2 and S = 2048: the noise scale is 1024 samples.

@@ -2,13 +2,13 @@
 
 import pytest
 
-from planner.goodput import BatchLimits, ThroughputModel, best_batch
 from planner.knowledge import LearnedKnowledge
+from planner.learning.goodput import BatchLimits, ThroughputModel, best_batch
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
-from scheduler.domain.profiling import Profiling
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.ways import Source
+from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.throughputs.profiling import Profiling
+from scheduler.domain.throughputs.ways import Source
 
 NAMES = ("initial", "most", "least_per_worker", "most_per_worker")
 LIMITS = BatchLimits(initial=128, most=4096, most_per_worker=512)

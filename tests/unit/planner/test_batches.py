@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from planner.batches import MOST_TIMES, BatchKnowledge
-from planner.goodput import BatchLimits, StepTime, ThroughputModel, best_batch, rates_by_count
+from planner.learning.batches import MOST_TIMES, BatchKnowledge
+from planner.learning.goodput import (
+    BatchLimits,
+    StepTime,
+    ThroughputModel,
+    best_batch,
+    rates_by_count,
+)
 from scheduler.errors import InputError
 
 LIMITS = BatchLimits(initial=128, most=4096, least_per_worker=32, most_per_worker=512)
@@ -131,7 +137,7 @@ def test_the_oldest_step_times_and_job_types_are_forgotten_beyond_a_bound(monkey
         known.observe("a", "t4", measured(batch=float(batch)))
     (_, _, _, times) = known.dump()["measured"][0]
     assert [time[2] for time in times] == [float(batch) for batch in range(3, MOST_TIMES + 3)]
-    monkeypatch.setattr("planner.batches.MOST_REMEMBERED", 2)
+    monkeypatch.setattr("planner.learning.batches.MOST_REMEMBERED", 2)
     for name in ("b", "c"):
         known.observe(name, "t4", measured())
     known.forget_oldest(iter(["a"]))

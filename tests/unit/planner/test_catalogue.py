@@ -8,16 +8,16 @@ import pytest
 from planner.agnostic import Agnostic
 from planner.catalogue import Catalogue
 from planner.estimates import Estimates
-from planner.estimator import Estimator
+from planner.estimation.estimator import Estimator
 from planner.knowledge import LearnedKnowledge
 from planner.packing import Pairs
 from planner.sharing import SharingCosts
 from planner.tables import TableBuilder, differs
 from scheduler.domain.cluster import Cluster, WorkerType
-from scheduler.domain.profiling import NO_PROFILING, Profiling
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey, Source, declarations
+from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.throughputs.profiling import NO_PROFILING, Profiling
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey, Source, declarations
 from scheduler.errors import InputError
 
 TYPES = ("v100", "k80")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.completion import fit, ratio_rule
-from planner.estimator import Estimator
-from scheduler.domain.scaling import steps_per_s_at
-from scheduler.domain.ways import Source
+from planner.estimation.completion import fit, ratio_rule
+from planner.estimation.estimator import Estimator
+from scheduler.domain.throughputs.scaling import steps_per_s_at
+from scheduler.domain.throughputs.ways import Source
 from scheduler.errors import InputError
 
 TYPES = ("t4", "v100", "a100")

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from planner import estimator as estimators
-from planner import fitting
-from planner.completion import fit
-from planner.estimator import MOST_REMEMBERED, Estimator
-from planner.fitting import MOST_COLUMNS, MOST_ROWS, fit_known
-from planner.measured import Cell
-from scheduler.domain.ways import Source
+from planner.estimation import estimator as estimators
+from planner.estimation import fitting
+from planner.estimation.completion import fit
+from planner.estimation.estimator import MOST_REMEMBERED, Estimator
+from planner.estimation.fitting import MOST_COLUMNS, MOST_ROWS, fit_known
+from planner.estimation.measured import Cell
+from scheduler.domain.throughputs.ways import Source
 
 TYPES = ("t4", "v100", "a100")
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from planner.goodput import (
+from planner.learning.goodput import (
     FREE,
     BatchLimits,
     StepTime,

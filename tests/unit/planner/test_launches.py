@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.launches import LEAST, MEMORY, Launches, robust_mean
+from planner.estimation.launches import LEAST, MEMORY, Launches, robust_mean
 from scheduler.errors import InputError
 
 

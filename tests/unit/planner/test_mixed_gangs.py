@@ -14,11 +14,11 @@ from planner.oracle import Oracle
 from planner.tables import TableBuilder
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import CONSOLIDATED
-from scheduler.domain.knowledge import Part
-from scheduler.domain.profiling import Profiling
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey, Source, mixed_rate
+from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.throughputs.knowledge import Part
+from scheduler.domain.throughputs.profiling import Profiling
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey, Source, mixed_rate
 from scheduler.errors import InputError
 
 TYPES = ("a100", "v100", "k80")

@@ -9,8 +9,8 @@ from planner.agnostic import Agnostic
 from planner.oracle import Oracle, build_table
 from planner.tables import TableBuilder
 from scheduler.domain.cluster import Cluster, WorkerType
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.errors import InputError
 
 A, B, A2, B2 = ("a", 1), ("b", 1), ("a", 2), ("b", 2)

@@ -5,16 +5,16 @@ import pytest
 
 from planner.catalogue import Catalogue
 from planner.estimates import Estimates
-from planner.estimator import Estimator
+from planner.estimation.estimator import Estimator
 from planner.tables import TableBuilder
 from policies.registry import make_policy
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
-from scheduler.domain.profiling import NO_PROFILING, Profiling
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.ways import Source
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.throughputs.profiling import NO_PROFILING, Profiling
+from scheduler.domain.throughputs.ways import Source
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError

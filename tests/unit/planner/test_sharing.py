@@ -4,8 +4,8 @@ import pytest
 
 from planner.knowledge import LearnedKnowledge
 from planner.sharing import SharingCosts
-from scheduler.domain.knowledge import Part
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.throughputs.knowledge import Part
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError
 
 BERT, VGG = ("bert", 1), ("vgg", 1)

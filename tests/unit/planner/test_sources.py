@@ -6,15 +6,15 @@ import pytest
 
 from planner.composed import Composed, SourceWarning
 from planner.estimates import Estimates
-from planner.estimator import Estimator
+from planner.estimation.estimator import Estimator
 from planner.knowledge import LearnedKnowledge
 from planner.tables import TableBuilder, differs
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import CONSOLIDATED, Configuration, ConfigurationTable
-from scheduler.domain.profiling import NO_PROFILING
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.spec import JobSpec
-from scheduler.domain.ways import CatalogueKey, Source
+from scheduler.domain.throughputs.profiling import NO_PROFILING
+from scheduler.domain.throughputs.ways import CatalogueKey, Source
 from scheduler.errors import InputError
 
 CLUSTER = parse_cluster_spec("v100:8,k80:4", workers_per_node=4)

@@ -14,7 +14,7 @@ from policies.testing import make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import ConfigurationTable
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.settings import EngineSettings
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel, FailureProcess

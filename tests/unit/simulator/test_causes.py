@@ -8,9 +8,9 @@ from policies.registry import make_policy
 from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked, NodeOrdered
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.causes import Cause, FactKind
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
 from simulator.replay import Replay

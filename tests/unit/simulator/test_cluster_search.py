@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.many.cluster_search import (
     ClusterSpace,
     Goal,

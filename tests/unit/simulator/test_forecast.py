@@ -10,8 +10,8 @@ import pytest
 from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.job import Job, JobStatus
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job, JobStatus
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
 from scheduler.protocol.reports import LeaseEnd

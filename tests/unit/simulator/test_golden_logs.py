@@ -11,7 +11,7 @@ import pytest
 from leasehold_testing.transcript import check_golden, transcript
 from planner.oracle import build_table
 from policies.registry import make_policy
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel

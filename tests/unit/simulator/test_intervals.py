@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from leasehold.cli.main import app
 from policies.registry import make_policy
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ParameterError
 from simulator.forecast.fluid import Arrivals, completion_s
 from simulator.forecast.intervals import Calibration, Submissions, draw

@@ -4,8 +4,8 @@ import pytest
 
 import leasehold
 from policies.registry import policy_names
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.api import simulate
 from traces.trace import Trace
 

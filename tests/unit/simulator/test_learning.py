@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from planner.goodput import BatchLimits, ThroughputModel, best_batch
+from planner.learning.goodput import BatchLimits, ThroughputModel, best_batch
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, ParameterError, TraceError
 from simulator.request import ForecastOptions, Service, SimulationRequest
 from simulator.run import simulate
@@ -29,7 +29,7 @@ ODD = ThroughputTable(isolated={("plain", 1): {"slow": 2.0, "odd": 2.0}})
 
 
 def rate(workers, noise, *, nodes=1, seconds=SECONDS):
-    """Return what ``planner.goodput`` says of a job, on slow workers unless told otherwise."""
+    """Return what ``planner.learning.goodput`` says of a job, on slow workers by default."""
     model = ThroughputModel(**seconds)
     best = best_batch(model, BatchLimits(**BATCH), noise, nodes=nodes, workers=workers)
     return best.steps_per_s

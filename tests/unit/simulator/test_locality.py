@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.errors import InputError, ParameterError
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate

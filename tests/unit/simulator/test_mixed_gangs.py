@@ -8,7 +8,7 @@ import pytest
 from policies.registry import policy_names
 from scheduler.control.facts.requests import PolicyChoice
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.settings import EngineSettings
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate

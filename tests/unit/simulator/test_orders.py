@@ -11,8 +11,8 @@ from leasehold.cli.main import app
 from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
 from simulator.replay import Replay

@@ -6,8 +6,8 @@ import pytest
 
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError
 from simulator.request import Service, SimulationRequest, parse_window

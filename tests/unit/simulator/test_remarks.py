@@ -10,7 +10,7 @@ from policies.base import Policy
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.remarks import Remarks

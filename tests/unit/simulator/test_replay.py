@@ -12,10 +12,10 @@ from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.configuration import Configuration
-from scheduler.domain.job import Job, JobStatus
+from scheduler.domain.jobs.job import Job, JobStatus
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError
 from simulator.replay import Replay

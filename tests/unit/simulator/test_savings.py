@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError
 from simulator.many.savings import (
     UseByJob,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
 from simulator.request import Service, SimulationRequest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError
 from traces import generate, read_throughputs
 from traces.generators.distributions import (

@@ -8,7 +8,7 @@ import roofline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces import bundled, extend_scale_factors, read_throughputs, write_throughputs
 from traces.tables.reference import reference_worker_type

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_trace import small_trace
 
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces import Trace, extend_scale_factors, read_throughputs, read_trace, write_trace
 

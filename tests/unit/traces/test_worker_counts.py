@@ -8,9 +8,9 @@ import pytest
 from planner.oracle import build_table
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job, counts_between
-from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.jobs.job import Job, counts_between
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, TraceError
 from simulator.request import Service, SimulationRequest

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.facts.requests import JobAction, NodeAction
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from seeded.scenario import FADING, POLICIES, STORM_S
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scheduler.domain.lease import RevokeReason
 
 if TYPE_CHECKING:
-    from scheduler.domain import commands as do
+    from scheduler.domain.facts import commands as do
     from seeded.jobs import JobProcess
     from seeded.world import World
 

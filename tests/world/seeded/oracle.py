@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from leasehold_testing.stage import canonical, check_state, check_view
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.state.leases import ABRUPT
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.job import JobStatus
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.snapshots import recover

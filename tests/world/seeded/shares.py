@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.control.projects.budgets import spending
 from scheduler.control.state.jobs import ENDED
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from seeded.machines import EPOCH_S

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import Projections, SettingRow
 from scheduler.errors import SequenceError, StaleLeaderError, StoreError
 from scheduler.store.filters import JobFilter

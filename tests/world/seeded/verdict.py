@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from evidence import Story, check_history, check_job, check_tokens, check_workers, runs_of
 
 from leasehold_testing.stage import check_state
-from scheduler.domain.job import JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.store.queries import HistoryQuery
 from seeded.oracle import ENDED
 from seeded.store_checks import check_guards, check_queries

@@ -22,9 +22,9 @@ from agent.machine import Machine as AgentMachine
 from planner.knowledge import LearnedKnowledge
 from scheduler.clock import CATCH_UP, WallClock
 from scheduler.control.facts.requests import ProjectLimits, Submission
-from scheduler.domain.profiling import Profiling
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.domain.quota import IdleQuota
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.throughputs.profiling import Profiling
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import (
     NotLeadingError,

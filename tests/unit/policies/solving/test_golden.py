@@ -14,7 +14,7 @@ from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
 from policies.testing import make_problem
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.throughputs.ways import CatalogueKey
 from traces.tables.throughputs import read_throughputs
 
 pytestmark = pytest.mark.data

@@ -24,11 +24,11 @@ from scheduler.control.facts.requests import (
 )
 from scheduler.control.jobs.submit import fit_of
 from scheduler.control.state.snapshot import take_snapshot
-from scheduler.domain import commands as do
 from scheduler.domain.codec import encode
 from scheduler.domain.configuration import CONSOLIDATED, Configuration
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.errors import NotFoundError
 from scheduler.protocol.desired import desired_from_dict, to_dict

@@ -10,12 +10,12 @@ from scheduler.control.facts.facts import PolicySet
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.copies import state_of
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.codec import encode
-from scheduler.domain.job import Job
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import Job
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
 from simulator.replay import Replay

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from leasehold_testing.control_shell import Shell, begin, new_control, report, submission
-from planner import estimator as estimators
-from planner import fitting
+from planner.estimation import estimator as estimators
+from planner.estimation import fitting
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
 from scheduler.control.facts.facts import JobActionAsked, ThroughputsDeclared, ThroughputsForgotten
 from scheduler.control.facts.requests import JobAction
 from scheduler.control.state.copies import copy_of, state_of
-from scheduler.domain.job import JobStatus
-from scheduler.domain.knowledge import Part
+from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.errors import NotFoundError
 
 MADE_UP = {f"made-up-{k}": 1.0 + k for k in range(64)}

@@ -9,7 +9,7 @@ import pytest
 from leasehold_testing.control_shell import Shell, new_control, report, submission
 from scheduler.control.state.copies import copy_of, state_of
 from scheduler.control.state.settings import IdleSettings
-from scheduler.domain.commands import RevokeLease
+from scheduler.domain.facts.commands import RevokeLease
 from scheduler.protocol.gpu_use import GpuUse
 from scheduler.protocol.reports import LeaseReport, LeaseState
 

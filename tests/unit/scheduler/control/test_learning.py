@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from leasehold_testing.control_shell import Shell, new_control, report, submission
-from planner.goodput import ThroughputModel
 from planner.knowledge import LearnedKnowledge
+from planner.learning.goodput import ThroughputModel
 from scheduler.control.facts.facts import JobActionAsked
 from scheduler.control.facts.requests import JobAction, PolicyChoice
 from scheduler.control.state.copies import copy_of, state_of
 from scheduler.domain.codec import encode
-from scheduler.domain.commands import GrantLease
-from scheduler.domain.knowledge import Part
+from scheduler.domain.facts.commands import GrantLease
+from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.learning import Learning
 from scheduler.protocol.reports import LeaseReport, LeaseState

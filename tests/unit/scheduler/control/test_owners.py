@@ -9,7 +9,7 @@ from scheduler.control.facts.requests import Submission
 from scheduler.control.state.copies import state_of
 from scheduler.control.state.owners import Owners
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import ParameterError
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.control.facts.requests import ProjectLimits
 from scheduler.control.projects.rules import beyond, limits_from_json, limits_to_json, too_heavy_for
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 
 LIMITS = ProjectLimits(
     project="vision", entities=("nlp",), job_types=("resnet*", "bert"), max_job_weight=2.0

@@ -18,9 +18,9 @@ from scheduler.control.facts.facts import (
 )
 from scheduler.control.facts.requests import JobAction
 from scheduler.control.state.copies import state_of
-from scheduler.domain.events import ReservationsChanged
-from scheduler.domain.job import JobStatus
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.events import ReservationsChanged
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState

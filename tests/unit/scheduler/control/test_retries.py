@@ -8,7 +8,7 @@ from leasehold_testing.control_shell import Shell, begin, report, submission
 from scheduler.control.facts.facts import JobActionAsked
 from scheduler.control.facts.requests import JobAction
 from scheduler.control.leases.retries import Category, category_of, spent_in_words
-from scheduler.domain.troubles import Trouble
+from scheduler.domain.facts.troubles import Trouble
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
 

@@ -10,7 +10,7 @@ from leasehold_testing.control_shell import Shell, begin, report, submission
 from scheduler.control.facts.facts import NodeOrdered, NodesHeard
 from scheduler.control.facts.requests import NodeAction
 from scheduler.control.state.nodes import SILENT
-from scheduler.domain.reasons import WaitReason
+from scheduler.domain.facts.reasons import WaitReason
 from scheduler.protocol.reports import LeaseReport, LeaseState
 from scheduler.views.explain import Glance, explain
 from scheduler.views.views import nodes as seen_nodes

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from scheduler.domain import commands as do
-from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.lease import Lease, Leases, RevokeReason
 
 #: As many causes as leases, each another one.

@@ -16,10 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
-from scheduler.domain.causes import Cause, FactKind, Ground
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.codec import DOMAIN_TYPES, VERSION, Codec, decode, encode
 from scheduler.domain.configuration import (
@@ -30,12 +27,15 @@ from scheduler.domain.configuration import (
     PairConfiguration,
     Profile,
 )
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind, Ground
+from scheduler.domain.jobs.job import Job
 from scheduler.domain.lease import EndReason, Lease, Leases
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.quota import IdleQuota, Quota
 from scheduler.domain.reservation import Reservation
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import CodecError
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.domain.expressions import (
+from scheduler.domain.jobs.expressions import (
     LONGEST,
     MOST_CLASSES,
     MOST_REPETITIONS,

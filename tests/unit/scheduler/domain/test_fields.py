@@ -10,8 +10,8 @@ from leasehold.cli.jobspec.spec_options import job_of_options
 from leasehold.cli.reading.spec_files import SHORT_NAMES, friendly
 from leasehold.cli.session.wording import option_of
 from scheduler.control.facts.specs import spec_from_json, spec_to_json
-from scheduler.domain.fields import Number, Word, Written
-from scheduler.domain.spec import JOB_FIELDS, JobSpec
+from scheduler.domain.jobs.fields import Number, Word, Written
+from scheduler.domain.jobs.spec import JOB_FIELDS, JobSpec
 
 #: What is in requests and is none of a specification.
 BESIDE = ["deadline_in_s", "array", "client_id", "held"]

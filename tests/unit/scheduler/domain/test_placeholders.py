@@ -4,8 +4,8 @@ from types import MappingProxyType
 
 import pytest
 
-from scheduler.domain.placeholders import filled, needs_array, shareable_folder
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.placeholders import filled, needs_array, shareable_folder
+from scheduler.domain.jobs.spec import JobSpec
 
 
 def make(*, index=None, **values) -> JobSpec:

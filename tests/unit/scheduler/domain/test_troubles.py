@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
+from scheduler.domain.facts.troubles import REMEDIES, Trouble, trouble_of
 
 #: Messages as kube-scheduler, kube-apiserver and kubelets write them.
 NODES = "0/3 nodes are available: "

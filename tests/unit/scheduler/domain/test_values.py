@@ -8,16 +8,16 @@ import pytest
 
 from policies.testing import make_problem, make_table
 from scheduler.domain.allocation import Allocation
-from scheduler.domain.commands import RecordEvent
 from scheduler.domain.configuration import (
     Configuration,
     ConfigurationTable,
     PairConfiguration,
     Profile,
 )
-from scheduler.domain.job import Job
+from scheduler.domain.facts.commands import RecordEvent
+from scheduler.domain.jobs.job import Job
 from scheduler.domain.problem import Entity
-from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError
 
 

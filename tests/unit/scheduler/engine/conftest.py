@@ -7,7 +7,7 @@ from leasehold_testing.shell import VirtualShell
 from policies.testing import make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.settings import EngineSettings
 
 #: Whose turn it is follows from X alone, so that turns can be told by hand.

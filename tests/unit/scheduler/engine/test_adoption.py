@@ -1,6 +1,6 @@
 """Decisions of another version are taken over as they are on record; more of it in test_machine."""
 
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 
 

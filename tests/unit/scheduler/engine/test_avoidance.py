@@ -7,10 +7,10 @@ import pytest
 
 from leasehold_testing.shell import VirtualShell
 from policies.testing import make_table
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import Cluster, Node, WorkerType
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.limits.node_exclusions import LONGEST, Avoidance
 from scheduler.engine.settings import EngineSettings

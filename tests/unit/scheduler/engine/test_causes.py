@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from policies.registry import make_policy
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
-from scheduler.domain.causes import FactKind, Ground
 from scheduler.domain.cluster import Node
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import FactKind, Ground
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings
 

@@ -9,7 +9,7 @@ import pytest
 from policies.hierarchical import Hierarchical
 from policies.max_min_fairness import MaxMinFairness
 from policies.partitioned import Partitioned
-from scheduler.domain import events as ev
+from scheduler.domain.facts import events as ev
 from scheduler.domain.fair_share import MOST_SHARES, factors, faded
 from scheduler.domain.problem import Entity
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from scheduler.domain import codec
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.engine.snapshot import dump, restore
 
 

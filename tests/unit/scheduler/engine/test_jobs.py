@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.tables.jobs import JobTable
 
 

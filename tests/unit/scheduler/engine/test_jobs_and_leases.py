@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.tables.jobs import HELD, RUNNING, WAITING
 from scheduler.errors import InputError

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from leasehold_testing.shell import VirtualShell
 from policies.testing import make_table
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from leasehold_testing.shell import VirtualShell
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
 from scheduler.domain.lease import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.engine import Engine

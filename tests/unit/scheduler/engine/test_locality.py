@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold_testing.shell import VirtualShell
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import (
@@ -17,7 +15,9 @@ from scheduler.domain.configuration import (
     PairConfiguration,
     Profile,
 )
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.placement.placement import Placer
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.columns import moves

@@ -5,8 +5,8 @@ import zlib
 import orjson
 import pytest
 
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.engine.tables.jobs import HELD, RUNNING

@@ -11,9 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leasehold_testing.answers import equal_shares, paired_shares
 from leasehold_testing.shell import VirtualShell
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.configuration import (
     CONSOLIDATED,
@@ -22,7 +19,10 @@ from scheduler.domain.configuration import (
     PairConfiguration,
     Profile,
 )
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.jobs.job import Job
 from scheduler.domain.lease import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings

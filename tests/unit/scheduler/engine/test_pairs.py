@@ -7,8 +7,8 @@ import pytest
 
 from leasehold_testing.answers import equal_shares
 from policies.testing import make_table
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.tables.jobs import NONE
 

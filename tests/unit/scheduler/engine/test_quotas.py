@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from leasehold_testing.shell import VirtualShell
 from policies.registry import make_policy
 from policies.testing import make_table
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
-from scheduler.domain.causes import FactKind
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.causes import FactKind
+from scheduler.domain.jobs.job import Job
 from scheduler.domain.quota import IdleQuota, Quota
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state

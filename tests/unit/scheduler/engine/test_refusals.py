@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from policies.testing import make_table
-from scheduler.domain import commands as do
-from scheduler.domain import events as ev
+from scheduler.domain.facts import commands as do
+from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason, Leases
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.jobs import NONE

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from leasehold_testing.mechanism import credit_mechanism, follow, random_shares
 from policies.testing import make_table
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.rounds.candidates import NEARLY_ALWAYS
 from scheduler.engine.rounds.urgency import HEAD_START, Band, time_left_s
 from scheduler.engine.settings import EngineSettings

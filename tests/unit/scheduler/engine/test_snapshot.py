@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.domain import events as ev
 from scheduler.domain.codec import encode
+from scheduler.domain.facts import events as ev
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import CodecError
 

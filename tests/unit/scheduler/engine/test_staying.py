@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.testing import make_table
-from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
+from scheduler.domain.facts import events as ev
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.rounds.choose_round import choose_round
 from scheduler.engine.rounds.equivalence import Alike
 from scheduler.engine.settings import EngineSettings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scheduler.control.facts.specs import spec_to_json
-from scheduler.domain.placeholders import filled
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.placeholders import filled
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.protocol.bounds import plain_json
 from scheduler.runtime.intake import digest_of, new_job_ids
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from scheduler.domain.job import Job
+from scheduler.domain.jobs.job import Job
 from scheduler.engine.tables.jobs import HELD, RUNNING, JobTable
 from scheduler.views.queue_order import describe_ahead, order_waiting_jobs
 from scheduler.views.types import JobAhead

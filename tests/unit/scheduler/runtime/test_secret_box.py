@@ -11,7 +11,7 @@ from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold_testing.memory_store import MemoryStore
 from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import Submission
-from scheduler.domain.spec import JobSpec
+from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import ConfigError, InputError
 from scheduler.runtime.intake import digest_of, submitted
 from scheduler.secret_box import SecretBox, id_in, key_id, new_key, parse_keys

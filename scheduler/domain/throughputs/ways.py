@@ -11,10 +11,10 @@ from scheduler.domain.configuration import ANYWHERE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.job import Job
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.job import Job
+    from scheduler.domain.jobs.spec import JobSpec
 
-#: What a job says of its batch, see ``planner.goodput.BatchLimits``.
+#: What a job says of its batch, see ``planner.learning.goodput.BatchLimits``.
 BATCH_LIMITS: Final = ("initial", "most", "least_per_worker", "most_per_worker")
 #: Part of the sum of the rates that a mixed gang loses: parts of a batch are whole samples, passes
 #: cannot be cut as finely as paces differ, and workers are not equally fast in every step.

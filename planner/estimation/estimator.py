@@ -6,17 +6,17 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.fitting import MOST_COLUMNS, fit_known
-from planner.measured import MOST_STEPS_PER_S, Cell
-from scheduler.domain.scaling import may_run_at, steps_per_s_at
-from scheduler.domain.ways import Estimate, Source
+from planner.estimation.fitting import MOST_COLUMNS, fit_known
+from planner.estimation.measured import MOST_STEPS_PER_S, Cell
+from scheduler.domain.throughputs.scaling import may_run_at, steps_per_s_at
+from scheduler.domain.throughputs.ways import Estimate, Source
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from planner.fitting import Fitted, Row
-    from scheduler.domain.throughput import ProfileKey
+    from planner.estimation.fitting import Fitted, Row
+    from scheduler.domain.throughputs.throughput import ProfileKey
 
 _VERSION: Final = 1
 #: Rows that are remembered; one is a job type at a scale factor.
@@ -41,11 +41,11 @@ class Estimator:
 
     A cell without figures of its own is 0 if a declared 0 says so (``may_run_at``). Else it is
     estimated: from the job type's other scale factors on the same worker type
-    (``scheduler.domain.scaling``) and from its other worker types by completion
-    (``planner.completion``), both at once. Of a job type of which nothing at all is known, only the
+    (``scheduler.domain.throughputs.scaling``) and from its other worker types by completion
+    (``planner.estimation.completion``), both at once. If nothing is known of a job type, only the
     usual proportions among worker types are: one step/s on one worker, on average over the types.
 
-    What a fit takes is bounded (``planner.fitting``), and so is what is remembered: see
+    What a fit takes is bounded (``planner.estimation.fitting``), and so is what is remembered: see
     ``forget_oldest``.
     """
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.completion import SpeedModel, fit
+from planner.estimation.completion import SpeedModel, fit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from planner.measured import Cell
+    from planner.estimation.measured import Cell
 
     #: Worker type -> what is known of a job type there, at one scale factor.
     Cells: TypeAlias = Mapping[str, Cell]

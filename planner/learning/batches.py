@@ -2,8 +2,9 @@
 
 A job tells how long its passes took at the placements and batches at which it ran. A model is
 fitted to all of them, job type by job type, and says how fast such a job learns at placements at
-which none has run: see ``planner.goodput``. Where nothing was measured the model is optimistic, so
-jobs are tried there; a job is offered at most twice as many workers as any of its type has run on.
+which none has run: see ``planner.learning.goodput``. If nothing was measured the model is
+optimistic, so jobs are tried there; a job is offered at most twice as many workers as any of its
+type has run on.
 
 How noisy its gradients are each job tells by itself.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.goodput import (
+from planner.learning.goodput import (
     PARAMETERS,
     BestBatch,
     StepTime,
@@ -29,7 +30,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from planner.goodput import BatchLimits
+    from planner.learning.goodput import BatchLimits
 
 _VERSION: Final = 1
 #: Step times that are remembered of a job type on a worker type; the oldest are forgotten.

@@ -15,11 +15,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduler.domain.ways import Source
+from scheduler.domain.throughputs.ways import Source
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
-    from scheduler.domain.ways import Estimate
+    from scheduler.domain.throughputs.ways import Estimate
 
 _INFERRED = frozenset({Source.ESTIMATED, Source.ASSUMED})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from scheduler.domain.causes import Cause, FactKind
+from scheduler.domain.facts.causes import Cause, FactKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.jobs.spec import JobSpec
 
 _PLACEHOLDER: Final = re.compile(r"\{(\{(?:job_id|index|name)\})\}|\{(job_id|index|name)\}")
 

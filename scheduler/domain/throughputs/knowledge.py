@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.profiling import Profiling
-    from scheduler.domain.spec import JobSpec
-    from scheduler.domain.throughput import ProfileKey, SharingCost
-    from scheduler.domain.ways import CatalogueKey, Estimate, Way
+    from scheduler.domain.jobs.spec import JobSpec
+    from scheduler.domain.throughputs.profiling import Profiling
+    from scheduler.domain.throughputs.throughput import ProfileKey, SharingCost
+    from scheduler.domain.throughputs.ways import CatalogueKey, Estimate, Way
 
     #: Makes it of part -> what ``dump`` returned.
     MakeKnowledge: TypeAlias = Callable[[Mapping[str, Any]], "Knowledge"]

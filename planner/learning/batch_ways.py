@@ -6,19 +6,19 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from planner.goodput import BatchLimits, splits_of
+from planner.learning.goodput import BatchLimits, splits_of
 from planner.tables import unit_demand
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration
-from scheduler.domain.profiling import NO_PROFILING
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.ways import BATCH_LIMITS, Estimate, Source
+from scheduler.domain.throughputs.profiling import NO_PROFILING
+from scheduler.domain.throughputs.ways import BATCH_LIMITS, Estimate, Source
 
 if TYPE_CHECKING:
-    from planner.batches import BatchKnowledge
     from planner.estimates import Estimates
+    from planner.learning.batches import BatchKnowledge
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.profiling import Profiling
-    from scheduler.domain.ways import CatalogueKey
+    from scheduler.domain.throughputs.profiling import Profiling
+    from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: Relative deviation of what was measured, and what each doubling of the workers adds to it; as
 #: of other estimates.

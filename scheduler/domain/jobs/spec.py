@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.fields import (
+from scheduler.domain.jobs.fields import (
     RETRIES,
     SECONDS,
     SHORT_SECONDS,
@@ -17,12 +17,12 @@ from scheduler.domain.fields import (
     asked,
     asked_of,
 )
-from scheduler.domain.job import LARGEST_GANG
+from scheduler.domain.jobs.job import LARGEST_GANG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.fields import Asked
+    from scheduler.domain.jobs.fields import Asked
 
 #: The project of jobs that name none.
 DEFAULT_PROJECT = "default"
@@ -388,7 +388,7 @@ class JobSpec:
         default=None,
         option=Option(help="Limit of processor cores."),
     )
-    #: Samples by name; see ``planner.goodput.BatchLimits``. Empty: its batch does not change.
+    #: Samples by name; see ``planner.learning.goodput``. Empty: its batch does not change.
     batch: Mapping[str, int] = asked(
         Word.BATCH,
         "between what it may choose its batch, in samples",

@@ -1,0 +1,1 @@
+"""Estimation: throughputs and launch times that are measured, or inferred from others."""

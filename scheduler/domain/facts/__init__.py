@@ -1,0 +1,1 @@
+"""Events, commands and their causes; reasons and troubles."""

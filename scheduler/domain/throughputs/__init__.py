@@ -1,0 +1,1 @@
+"""Throughputs: tables, scaling, profiling, and the ports that know them."""

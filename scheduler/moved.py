@@ -1,0 +1,71 @@
+"""Old names of modules that plugins may import; they warn, and go with the release after 0.3.0."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+#: Old name -> new name.
+MOVED: Final = {
+    "planner.batch_ways": "planner.learning.batch_ways",
+    "planner.batches": "planner.learning.batches",
+    "planner.completion": "planner.estimation.completion",
+    "planner.estimator": "planner.estimation.estimator",
+    "planner.fitting": "planner.estimation.fitting",
+    "planner.goodput": "planner.learning.goodput",
+    "planner.launches": "planner.estimation.launches",
+    "planner.measured": "planner.estimation.measured",
+    "scheduler.domain.causes": "scheduler.domain.facts.causes",
+    "scheduler.domain.commands": "scheduler.domain.facts.commands",
+    "scheduler.domain.documents": "scheduler.domain.jobs.documents",
+    "scheduler.domain.events": "scheduler.domain.facts.events",
+    "scheduler.domain.expressions": "scheduler.domain.jobs.expressions",
+    "scheduler.domain.fields": "scheduler.domain.jobs.fields",
+    "scheduler.domain.job": "scheduler.domain.jobs.job",
+    "scheduler.domain.knowledge": "scheduler.domain.throughputs.knowledge",
+    "scheduler.domain.placeholders": "scheduler.domain.jobs.placeholders",
+    "scheduler.domain.profiling": "scheduler.domain.throughputs.profiling",
+    "scheduler.domain.reasons": "scheduler.domain.facts.reasons",
+    "scheduler.domain.scaling": "scheduler.domain.throughputs.scaling",
+    "scheduler.domain.spec": "scheduler.domain.jobs.spec",
+    "scheduler.domain.throughput": "scheduler.domain.throughputs.throughput",
+    "scheduler.domain.trace_ids": "scheduler.domain.jobs.trace_ids",
+    "scheduler.domain.troubles": "scheduler.domain.facts.troubles",
+    "scheduler.domain.ways": "scheduler.domain.throughputs.ways",
+}
+
+
+class MovedModules(MetaPathFinder, Loader):
+    """Finds modules under their old names, and warns."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for an old name; None for any other."""
+        del path, target
+        if fullname not in MOVED:
+            return None
+        warnings.warn(
+            f"{fullname} is now {MOVED[fullname]}; the old name goes with the release after 0.3.0",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return ModuleSpec(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the module of the new name in the place of the old one."""
+        sys.modules[module.__name__] = importlib.import_module(MOVED[module.__name__])
+
+
+def find_moved_modules() -> None:
+    """Let imports find modules under their old names."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.append(MovedModules())
