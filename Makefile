@@ -52,7 +52,7 @@ test-live: $(COMPILED)  ## Run the tests with real processes and databases
 test-live-coverage: $(COMPILED)  ## Run them and check their coverage floors
 	$(BIN)/coverage erase
 	$(PYTEST) $(AT_ONCE) -m "not long" $(LIVE) $(ATTACKED) --cov --cov-branch --cov-report= $(ARGS)
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
+	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime scheduler/views scheduler/logs scheduler/webhooks leasehold/client leasehold/daemon leasehold/cli/service leasehold/cli/session api agent; fi
 
 test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or person would
 	$(PYTEST) -n auto --dist loadscope $(SLOWEST) $(REDTEAM) $(ARGS)
