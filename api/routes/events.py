@@ -15,8 +15,8 @@ from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
 from api.schemas.fields import Line, ProjectName, QueryMoment
 from api.threads import in_thread
-from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.store.queries import MAX_LIMIT
+from scheduler.views.history_kinds import EventKind, SubjectKind
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=StrictRoute)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field
 
 from api.schemas.fields import Flag, Form, Name, ProjectName
-from scheduler.runtime.history_kinds import EventKind
+from scheduler.views.history_kinds import EventKind
 from scheduler.webhooks.messages import Template
 
 

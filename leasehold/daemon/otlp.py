@@ -15,7 +15,7 @@ from opentelemetry.trace.status import Status, StatusCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.runtime.job_traces import JobSpan
+    from scheduler.views.job_traces import JobSpan
 
 _NANO: Final = 1e9
 _PATH: Final = "/v1/traces"

@@ -36,10 +36,10 @@ from policies.answering import PolicyAnswerer
 from policies.registry import make_policy
 from scheduler.clock import WallClock
 from scheduler.errors import InputError, NotLeadingError, SolveError, StoreUnavailableError
+from scheduler.runtime.driver.snapshots import policy_in_force
+from scheduler.runtime.driver.takeover import MEANWHILE
 from scheduler.runtime.service import LiveService
-from scheduler.runtime.snapshots import policy_in_force
 from scheduler.runtime.solver import SolverPool
-from scheduler.runtime.takeover import MEANWHILE
 from scheduler.runtime.watchdog import StallWatchdog
 from scheduler.views.metrics import Metrics
 from traces.tables.throughputs import read_throughputs

@@ -8,8 +8,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import LeaseholdError, MissingExtraError
-from scheduler.runtime.job_traces import SPAN_ENDS, spans_of
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
+from scheduler.views.job_traces import SPAN_ENDS, spans_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig
     from leasehold.daemon.otlp import OtlpExporter
     from scheduler.domain.rows import HistoryRow
-    from scheduler.runtime.job_traces import JobSpan
     from scheduler.runtime.service import LiveService
     from scheduler.store.protocol import Store
+    from scheduler.views.job_traces import JobSpan
 
 _log = logging.getLogger("leasehold.tracing")
 #: Longest wait for new rows of the history, and the pause after an error of the store, in seconds.

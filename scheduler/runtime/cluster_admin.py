@@ -19,7 +19,7 @@ from scheduler.control.facts.facts import (
 )
 from scheduler.control.operator_orders import node_of
 from scheduler.errors import ConflictError
-from scheduler.runtime.spending import use_of_month
+from scheduler.runtime.driver.spending import use_of_month
 from scheduler.views import views
 from scheduler.views.next_round import plan_of
 

@@ -36,14 +36,13 @@ from scheduler.logs.logbook import LogBook
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.cluster_admin import ClusterDesk
 from scheduler.runtime.desired_sets import DesiredSets
+from scheduler.runtime.driver.leadership import LeaderKeeper
+from scheduler.runtime.driver.restart_driver import drive, end, lead_in_terms
+from scheduler.runtime.driver.takeover import Takeover
 from scheduler.runtime.execs import Execs
-from scheduler.runtime.history_kinds import EventKind
 from scheduler.runtime.intake import submitted
-from scheduler.runtime.leadership import LeaderKeeper
-from scheduler.runtime.restart_driver import drive, end, lead_in_terms
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.signals import News, NodeSignals, first_of
-from scheduler.runtime.takeover import Takeover
 from scheduler.secret_box import NO_KEY, SecretBox
 from scheduler.views import views
 from scheduler.views.explain import (
@@ -53,6 +52,7 @@ from scheduler.views.explain import (
     keeps_nothing,
 )
 from scheduler.views.explain_history import with_history
+from scheduler.views.history_kinds import EventKind
 from scheduler.views.types import Health
 from scheduler.webhooks.delivery import Webhooks
 
@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from scheduler.logs.output import LogChunk, LogEnd, LogWanted
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
-    from scheduler.runtime.driver import Driver, Told
-    from scheduler.runtime.restart_driver import FailedTurn
+    from scheduler.runtime.driver.driver import Driver, Told
+    from scheduler.runtime.driver.restart_driver import FailedTurn
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store

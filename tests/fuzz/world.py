@@ -38,7 +38,7 @@ from scheduler.views.metrics import Metrics
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scheduler.runtime.driver import Driver
+    from scheduler.runtime.driver.driver import Driver
 
 #: Nodes that the fuzzer speaks for, and the one that has an agent.
 NODES, REAL = ("f0", "f1", "f2"), "real"

@@ -20,7 +20,7 @@ from scheduler.control.facts.requests import JobAction, NodeAction
 from scheduler.control.projects.budgets import TOLD
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.limits.reservations import RELEASED
-from scheduler.runtime.history_kinds import EventKind
+from scheduler.views.history_kinds import EventKind
 
 SSE = "text/event-stream"
 

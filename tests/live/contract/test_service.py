@@ -30,9 +30,9 @@ from scheduler.domain.reservation import Reservation
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from scheduler.logs.output import LogWanted
-from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
+from scheduler.views.history_kinds import EventKind, SubjectKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -92,7 +92,7 @@ def test_a_service_that_is_killed_again_and_again_gives_the_simulators_log(case,
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["least_remaining_work"])
 def test_deaths_around_commits_change_nothing_either(case, policy, monkeypatch):
-    monkeypatch.setattr("scheduler.runtime.driver.COMMIT_RETRY_LEAST_S", 0.0)
+    monkeypatch.setattr("scheduler.runtime.driver.driver.COMMIT_RETRY_LEAST_S", 0.0)
     draw = random.Random(policy)
     comparison = case(policy)
     faults = dict.fromkeys(Fault, 0)

@@ -24,7 +24,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
-from scheduler.runtime import takeover
+from scheduler.runtime.driver import takeover
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import JobQuery

@@ -94,7 +94,7 @@ class Story(Stage):
 @pytest.fixture
 def live(tmp_path, monkeypatch):
     """Return a function that lets a story happen: nodes, settings, and what is told."""
-    monkeypatch.setattr("scheduler.runtime.driver.COMMIT_RETRY_LEAST_S", 0.0)
+    monkeypatch.setattr("scheduler.runtime.driver.driver.COMMIT_RETRY_LEAST_S", 0.0)
 
     def play(story, *, nodes=None, engine=None, store=None, **settings):
         async def happen():

@@ -28,7 +28,7 @@ from scheduler.errors import (
     SupersededError,
     UnknownPolicyError,
 )
-from scheduler.runtime.driver import PATIENT_PER_TURN
+from scheduler.runtime.driver.driver import PATIENT_PER_TURN
 from scheduler.views.explain import Glance
 from scheduler.views.metrics import Metrics
 from scheduler.views.views import measure
@@ -329,7 +329,7 @@ def test_reports_wait_for_later_turns_where_there_are_many_and_people_do_not(liv
 
 
 def test_others_get_a_word_in_while_a_turn_takes_much_work_in(live, monkeypatch):
-    monkeypatch.setattr("scheduler.runtime.driver.FACTS_SLICE_S", -1.0)
+    monkeypatch.setattr("scheduler.runtime.driver.driver.FACTS_SLICE_S", -1.0)
 
     async def story(stage):
         seen = []
@@ -346,7 +346,7 @@ def test_others_get_a_word_in_while_a_turn_takes_much_work_in(live, monkeypatch)
 
 
 def test_a_turn_that_is_ended_while_it_takes_work_in_sends_everybody_away(live, monkeypatch):
-    monkeypatch.setattr("scheduler.runtime.driver.FACTS_SLICE_S", -1.0)
+    monkeypatch.setattr("scheduler.runtime.driver.driver.FACTS_SLICE_S", -1.0)
 
     async def story(stage):
         works = [asyncio.ensure_future(stage.driver.tell(work(lambda _: None))) for _ in range(3)]

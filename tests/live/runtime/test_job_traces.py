@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.jobs.trace_ids import span_id, trace_id, traceparent
 from scheduler.domain.rows import HistoryRow, JobRow
-from scheduler.runtime.job_traces import spans_of
+from scheduler.views.job_traces import spans_of
 
 JOB = JobRow(
     job_id="train-1", number=1, name="train", project="vision", owner="ann", job_type="resnet",

@@ -10,8 +10,8 @@ from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
 from scheduler.logs import following
 from scheduler.logs.logbook import LogBook
 from scheduler.logs.output import LogEnd, LogWanted
+from scheduler.runtime.driver.takeover import SKIPPED_LEASES
 from scheduler.runtime.retention import DAY_S, Retention
-from scheduler.runtime.takeover import SKIPPED_LEASES
 from scheduler.store.queries import HistoryQuery
 
 

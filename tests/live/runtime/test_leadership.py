@@ -11,7 +11,7 @@ from leasehold_testing.clock import ManualClock
 from leasehold_testing.memory_store import MemoryStore
 from scheduler.clock import WallClock
 from scheduler.errors import StoreUnavailableError
-from scheduler.runtime.leadership import LeaderKeeper
+from scheduler.runtime.driver.leadership import LeaderKeeper
 
 TTL_S = 15.0
 

@@ -31,8 +31,8 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError
 from scheduler.protocol.desired import desired_from_dict
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.runtime import driver as driver_module
 from scheduler.runtime.desired_sets import DesiredSets
+from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 from scheduler.views import views

@@ -27,7 +27,7 @@ from scheduler.errors import (
 )
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
-from scheduler.runtime import restart_driver
+from scheduler.runtime.driver import restart_driver
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.sql.store import SqlStore

@@ -29,12 +29,12 @@ from scheduler.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from scheduler.runtime import driver as driver_module
-from scheduler.runtime import restart_driver
 from scheduler.runtime import service as service_module
+from scheduler.runtime.driver import driver as driver_module
+from scheduler.runtime.driver import restart_driver
+from scheduler.runtime.driver.snapshots import recover
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.snapshots import recover
 from scheduler.store.protocol import Snapshot
 from scheduler.views.metrics import Metrics
 from simulator.world.nodes import SimulatedNode, SimulatedWorld

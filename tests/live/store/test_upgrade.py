@@ -22,7 +22,7 @@ from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.stored import entry, job_row
 from planner.knowledge import LearnedKnowledge
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.runtime.snapshots import recover
+from scheduler.runtime.driver.snapshots import recover
 from scheduler.store.filters import JobFilter
 from scheduler.store.queries import HistoryQuery, JobQuery
 from scheduler.store.sql.databases import writing

@@ -139,7 +139,7 @@ from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.jobs.spec import JobSpec
-from scheduler.runtime.history_kinds import EventKind
+from scheduler.views.history_kinds import EventKind
 
 
 def test_it_is_written_for_jobs_that_have_a_deadline_and_no_others():

@@ -241,13 +241,13 @@ CHANGES: Final[tuple[Change, ...]] = (
         name="an event",
         made="`deadline_given`, noted when a job comes with a deadline",
         before=(
-            "scheduler/runtime/history_kinds.py",
+            "scheduler/views/history_kinds.py",
             "scheduler/runtime/submitting.py",
             _REST,
         ),
         edits=(
             Insertion(
-                path="scheduler/runtime/history_kinds.py",
+                path="scheduler/views/history_kinds.py",
                 before='    JOB_ADMITTED = "job_admitted"',
                 text='    DEADLINE_GIVEN = "deadline_given"\n',
             ),

@@ -26,8 +26,8 @@ from scheduler.domain.codec import encode
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
+from scheduler.runtime.driver.snapshots import recover
 from scheduler.runtime.service import LiveService
-from scheduler.runtime.snapshots import recover
 from scheduler.views.metrics import Metrics
 from simulator.world.nodes import SimulatedNode, SimulatedWorld
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.view import View
     from scheduler.domain.facts import commands as do
-    from scheduler.runtime.driver import Driver
+    from scheduler.runtime.driver.driver import Driver
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.secret_box import SecretBox

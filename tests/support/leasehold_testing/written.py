@@ -15,8 +15,8 @@ from leasehold_testing import changes
 from leasehold_testing.client_forms import document
 from scheduler.domain.jobs.fields import Number, Word, Written
 from scheduler.domain.jobs.spec import JOB_FIELDS
-from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.store.filters import FILTERS
+from scheduler.views.history_kinds import EventKind, SubjectKind
 from scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from api.settings import ApiSettings
 from leasehold.config.load import load_config
 from leasehold_testing.service import FakeService
 from scheduler.domain.facts.reasons import WaitReason
-from scheduler.runtime.history_kinds import EventKind, SubjectKind
+from scheduler.views.history_kinds import EventKind, SubjectKind
 from scheduler.views.metrics import Metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -24,8 +24,8 @@ from cosmic_ray.mutating import mutate_code
 
 ROOT = Path(__file__).parents[3]
 MODULES = (
-    "scheduler/runtime/driver.py",
-    "scheduler/runtime/leadership.py",
+    "scheduler/runtime/driver/driver.py",
+    "scheduler/runtime/driver/leadership.py",
     "scheduler/control/state/leases.py",
     "scheduler/control/nodes/reports.py",
     "tests/support/leasehold_testing/memory_store.py",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-DRIVER = "scheduler/runtime/driver.py"
-DRIVING = "scheduler/runtime/restart_driver.py"
-LEADERSHIP = "scheduler/runtime/leadership.py"
+DRIVER = "scheduler/runtime/driver/driver.py"
+DRIVING = "scheduler/runtime/driver/restart_driver.py"
+LEADERSHIP = "scheduler/runtime/driver/leadership.py"
 LEASES = "scheduler/control/state/leases.py"
 REPORTS = "scheduler/control/nodes/reports.py"
 LEASE_ENDS = "scheduler/control/leases/ends.py"
@@ -15,12 +15,12 @@ RECONCILE = "agent/reconcile.py"
 
 RESERVATIONS = "scheduler/engine/events/on_reservations.py"
 BUDGETS = "scheduler/control/projects/budgets.py"
-SPENDING = "scheduler/runtime/spending.py"
-SNAPSHOTS = "scheduler/runtime/snapshots.py"
+SPENDING = "scheduler/runtime/driver/spending.py"
+SNAPSHOTS = "scheduler/runtime/driver/snapshots.py"
 ENGINE_SNAPSHOT = "scheduler/engine/snapshot.py"
 ENGINE = "scheduler/engine/engine.py"
 KEEPING = "scheduler/engine/state/preemption_protection.py"
-TAKEOVER = "scheduler/runtime/takeover.py"
+TAKEOVER = "scheduler/runtime/driver/takeover.py"
 ON_LEASES = "scheduler/engine/events/on_leases.py"
 
 #: (name, path, before, after, what it is)

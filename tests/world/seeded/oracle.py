@@ -17,7 +17,7 @@ from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.reports import LeaseState
-from scheduler.runtime.snapshots import recover
+from scheduler.runtime.driver.snapshots import recover
 from seeded.machines import EPOCH_S
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Problem
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.reports import NodeReport
-    from scheduler.runtime.driver import Driver
+    from scheduler.runtime.driver.driver import Driver
     from scheduler.store.protocol import Entry
     from seeded.jobs import JobProcess
     from seeded.nodes import SimulatedNode

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leasehold_testing.memory_store import MemoryStore
     from scheduler.control.state.state import ControlState
     from scheduler.domain.rows import AttemptRow
-    from scheduler.runtime.driver import Driver
+    from scheduler.runtime.driver.driver import Driver
     from scheduler.store.protocol import Entry
     from seeded.scenario import Booking
     from seeded.world import World

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scheduler.domain.answers import Solved
     from scheduler.domain.problem import Problem
     from scheduler.protocol.desired import Desired
-    from scheduler.runtime.driver import Driver, Told
+    from scheduler.runtime.driver.driver import Driver, Told
     from seeded.machines import Machine
 
 

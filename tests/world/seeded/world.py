@@ -33,7 +33,7 @@ from scheduler.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from scheduler.runtime import driver as driver_module
+from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.views.metrics import Metrics
 from seeded.black_holes import BlackHoles

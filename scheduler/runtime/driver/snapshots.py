@@ -30,7 +30,7 @@ from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.runtime.spending import restore_budgets
+from scheduler.runtime.driver.spending import restore_budgets
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobOrder, JobQuery

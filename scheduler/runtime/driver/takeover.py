@@ -18,8 +18,8 @@ from scheduler.errors import (
     UnknownPolicyError,
     WrongClockError,
 )
-from scheduler.runtime.driver import Driver
-from scheduler.runtime.snapshots import by_decider, recover
+from scheduler.runtime.driver.driver import Driver
+from scheduler.runtime.driver.snapshots import by_decider, recover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.state import PolicyInForce
     from scheduler.domain.throughputs.knowledge import MakeKnowledge
-    from scheduler.runtime.driver import Told
+    from scheduler.runtime.driver.driver import Told
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.signals import NodeSignals
     from scheduler.runtime.solver import Solver

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.jobs.trace_ids import span_id, trace_id
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.runtime.history_kinds import EventKind
+from scheduler.views.history_kinds import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

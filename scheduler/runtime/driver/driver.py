@@ -26,10 +26,10 @@ from scheduler.errors import (
     SupersededError,
     TurnFailedError,
 )
-from scheduler.runtime.history_kinds import EventKind
+from scheduler.runtime.driver.snapshots import store_snapshot
 from scheduler.runtime.signals import News, NodeSignals
-from scheduler.runtime.snapshots import store_snapshot
 from scheduler.store.protocol import Entry
+from scheduler.views.history_kinds import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.errors import TurnFailedError
-from scheduler.runtime.driver import abandon
+from scheduler.runtime.driver.driver import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
-    from scheduler.runtime.driver import Driver, Told
+    from scheduler.runtime.driver.driver import Driver, Told
 
 _log = logging.getLogger("leasehold.service")
 

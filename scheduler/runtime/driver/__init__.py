@@ -1,0 +1,1 @@
+"""The driver of control: leadership, recovery from the store, snapshots, turns."""
