@@ -31,7 +31,7 @@ def test_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
 def test_every_revision_file_is_in_the_list() -> None:
     config = Config()
     config.set_main_option("path_separator", "os")
-    folder = Path(next(iter(scheduler.store.__path__))) / "migrations"
+    folder = Path(next(iter(scheduler.store.__path__))) / "sql" / "migrations"
     config.set_main_option("script_location", str(folder))
     walked = ScriptDirectory.from_config(config).walk_revisions()
     assert tuple(step.revision for step in walked)[::-1] == REVISIONS

@@ -378,9 +378,9 @@ def test_every_dataclass_and_enumeration_of_the_domain_can_be_stored() -> None:
 
     found = {
         value
-        for info in pkgutil.iter_modules(package.__path__)
-        if info.name not in {"codec", *NOT_IN_THE_JOURNAL}
-        for value in vars(importlib.import_module(f"scheduler.domain.{info.name}")).values()
+        for info in pkgutil.walk_packages(package.__path__, "scheduler.domain.")
+        if info.name.rpartition(".")[2] not in {"codec", *NOT_IN_THE_JOURNAL}
+        for value in vars(importlib.import_module(info.name)).values()
         if isinstance(value, type)
         and value.__module__.startswith("scheduler.domain")
         and value.__module__.rpartition(".")[2] not in NOT_IN_THE_JOURNAL
