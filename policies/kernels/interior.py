@@ -45,11 +45,15 @@ AA, CC, EE = 6, 7, 8  # level row, cost, 1 where usable
 RD = 9  # dual residual c + a y - u - D p + w at the start
 SLABS = 10
 
+# Without counts of references, which cost as much as the arithmetic over a few dozen classes: every
+# view of a row changes them. Functions that make no arrays need none.
+_UNCOUNTED = {"cache": True, "error_model": "numpy", "_nrt": False}
+
 # No fastmath: with it a freshly compiled kernel and a cached one differ in the last digits, and
 # equal inputs would no longer give equal bytes. It would save nothing that was measurable.
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def assemble(
     V: np.ndarray,
     X: np.ndarray,
@@ -174,7 +178,7 @@ def assemble(
                     out[h, k] -= acc
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def _collect(V: np.ndarray, out: np.ndarray, K: int, lo: int, hi: int, acc_f: float) -> None:
     """Add what the blocks' right sides E1, E2 contribute to the reduced right side."""
     e1, e2 = V[E1, lo:hi], V[E2, lo:hi]
@@ -189,7 +193,7 @@ def _collect(V: np.ndarray, out: np.ndarray, K: int, lo: int, hi: int, acc_f: fl
         out[K + 1, k] += acc
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def correct(
     V: np.ndarray,
     X: np.ndarray,
@@ -267,7 +271,7 @@ def correct(
             dr[i] = old2[i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def directions(
     V: np.ndarray,
     X: np.ndarray,
@@ -365,7 +369,7 @@ def directions(
     sums[6], sums[7] = worth, off
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def relevel(V: np.ndarray, z: float, finish: bool, alpha: float) -> None:
     """Update g, its slope and curvature, and the targets of concave rows.
 
@@ -384,13 +388,13 @@ def relevel(V: np.ndarray, z: float, finish: bool, alpha: float) -> None:
             gv[i] = on[i] * req[i] * span
             gs[i] = gv[i] * iso[i] * span
             gb[i] = 2.0 * gs[i] * iso[i] * span
-    if alpha > 0.0 and V[WT].max() > 0.0:
+    if alpha > 0.0:
         for i in range(M):
             if V[WT, i] > 0.0:
                 V[TAU, i] = (V[WT, i] / V[Y, i]) ** (1.0 / alpha)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def advance(V: np.ndarray, X: np.ndarray, step_p: float, step_d: float) -> None:
     """Take the steps of all class variables."""
     for m in range(V.shape[1]):
@@ -404,7 +408,7 @@ def advance(V: np.ndarray, X: np.ndarray, step_p: float, step_d: float) -> None:
             X[WW, j, m] += step_d * X[DW, j, m]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def factor(A: np.ndarray) -> bool:
     """Replace a symmetric matrix by its Cholesky factor; False when a number is not finite."""
     n = len(A)
@@ -425,7 +429,7 @@ def factor(A: np.ndarray) -> bool:
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_UNCOUNTED)
 def substitute(A: np.ndarray, b: np.ndarray) -> None:
     """Solve with a Cholesky factor, in place."""
     n = len(b)
@@ -493,6 +497,7 @@ def interior(
         for j in range(J):
             pairs += X[EE, j, m]
     pairs += K
+    concave = V[WT].max() > 0.0
     left_p = 1.0
     left_d = 1.0
     gap = np.inf
@@ -549,7 +554,7 @@ def interior(
             if corrector == 0:
                 size = abs(price * z) + abs(sums[6])
                 gap = sums[2] / max(size, 1e-12)
-                if V[WT].max() > 0.0:
+                if concave:
                     gap = max(sums[2] / pairs, sums[7])
                 worst = max(left_p, left_d)
                 if finish:  # curved rows: the level's dual residual does not shrink by the step
