@@ -193,6 +193,9 @@ def second_stage(
     """
     checked = _largest_sum(program, first, worth)
     solution = checked.solution
+    weight = program.classes.problem.weight
+    if (weight == weight[0]).all():
+        return checked
     target = program.floor + program.slope * first.solution.level
     need = np.where(program.leveled, target / np.where(program.gain > 0, program.gain, 1.0), 0.0)
     x = share_out(program.classes, solution.x, solution.pair_x, need, worth)
@@ -212,27 +215,37 @@ def _largest_sum(
     price = solution.row_price * program.slope
     if (price[program.leveled] > 1e-7 * price.max(initial=0.0)).all():
         return first
-    held = program.floor + program.slope * solution.level
     # A job that needs next to nothing would be all that the sum is about.
     need = tiny_fractions(program, solution.level)
     if need is not None:
         worth = worth * (need / TINY)
-    stage = replace(
-        program,
-        slope=np.zeros(classes.size),
-        floor=held - HOLD * np.abs(held),
-        price=0.0,
-        cost=(worth * classes.count)[:, None] * classes.throughput,
-    )
+    cost = (worth * classes.count)[:, None] * classes.throughput
     if len(classes.pair_index):
         pair_cost = (worth[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
-        return _or_first(replace(stage, pair_cost=pair_cost), first)
-    both = replace(program, cost=stage.cost)
-    if classes.size <= FEW:
-        checked = _both_at_once(both, first) or answer_of_kernel(stage, near=solution.x)
-    else:
-        checked = answer_of_kernel(stage, near=solution.x) or _both_at_once(both, first)
+        return _or_first(_at_level(program, solution.level, cost, pair_cost), first)
+    few = classes.size <= FEW
+    if few and (checked := _both_at_once(program, first, cost)):
+        return checked
+    stage = _at_level(program, solution.level, cost)
+    checked = answer_of_kernel(stage, near=solution.x)
+    if checked is None and not few:
+        checked = _both_at_once(program, first, cost)
     return checked or (_or_first(stage, first) if classes.size <= SMALL else first)
+
+
+def _at_level(
+    program: LevelProgram, level: float, cost: FloatArray, pair_cost: FloatArray | None = None
+) -> LevelProgram:
+    """Return the program that holds a level by floors and maximises a sum."""
+    held = program.floor + program.slope * level
+    return replace(
+        program,
+        slope=np.zeros(program.classes.size),
+        floor=held - HOLD * np.abs(held),
+        cost=cost,
+        pair_cost=pair_cost,
+        price=0.0,
+    )
 
 
 def _or_first(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution:
@@ -243,18 +256,19 @@ def _or_first(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution:
         return first
 
 
-def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution | None:
+def _both_at_once(
+    program: LevelProgram, first: CheckedSolution, cost: FloatArray
+) -> CheckedSolution | None:
     """Give the level a price that outweighs the sum; None unless the level comes out as before.
 
     For a high enough price this is exact, and it spares the kernel a program that, with the level
     held by floors, has no interior.
     """
     solution = first.solution
-    assert stage.cost is not None
-    total = float((stage.cost * solution.x).sum())
-    size = max(abs(solution.level), zero_level(stage))
+    total = float((cost * solution.x).sum())
+    size = max(abs(solution.level), zero_level(program))
     for outweigh in (30.0, 3000.0):
-        priced = replace(stage, price=outweigh * total / size)
+        priced = replace(program, cost=cost, price=outweigh * total / size)
         checked = answer_of_kernel(priced)
         if checked is None:
             return None

@@ -233,7 +233,7 @@ class Terms:
         """Scalar expression: USD per hour of the workers in use."""
         return self.cost_usd_per_hour @ self.layout.workers
 
-    @property
+    @cached_property
     def _jobs(self) -> IntArray:
         return self.classes.representative[self.rows]
 

@@ -10,14 +10,15 @@ _HALF = np.uint64(32)
 
 
 @njit(cache=True)
-def group_rows(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def group_rows(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Group rows that are equal bit by bit.
 
     Args:
         columns: (C, N) uint64, a column of N values each.
 
     Returns:
-        (N,) the number of each row's group, and (M,) the first row of each group.
+        (N,) the number of each row's group, (M,) the first row of each group, and (M,) how many
+        rows each has, in floats.
     """
     C, N = columns.shape
     size = 8
@@ -27,6 +28,7 @@ def group_rows(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     slots = np.full(size, -1, dtype=np.int64)
     group_of = np.empty(N, dtype=np.int64)
     first = np.empty(N, dtype=np.int64)
+    count = np.zeros(N)
     groups = 0
     for n in range(N):
         mixed = np.uint64(0)
@@ -39,7 +41,7 @@ def group_rows(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             if g < 0:
                 slots[at] = groups
                 first[groups] = n
-                group_of[n] = groups
+                group_of[n] = g = groups
                 groups += 1
                 break
             other = first[g]
@@ -52,4 +54,5 @@ def group_rows(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 group_of[n] = g
                 break
             at = (at + 1) & (size - 1)
-    return group_of, first[:groups].copy()
+        count[g] += 1.0
+    return group_of, first[:groups].copy(), count[:groups].copy()

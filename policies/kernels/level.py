@@ -1,4 +1,4 @@
-"""Level programs without pairs in one compiled call each: solve, and examine an answer.
+"""Level programs in one compiled call each: solve and examine without pairs, scales, needs.
 
 With a few hundred classes the calls of numpy cost more than what they compute.
 """
@@ -180,6 +180,73 @@ def solve(
 
 
 @njit(cache=True, error_model="numpy")
+def needs(
+    gain: np.ndarray,
+    slope: np.ndarray,
+    floor: np.ndarray,
+    fastest: np.ndarray,
+    level: float,
+    tiny: float,
+) -> tuple[bool, np.ndarray]:
+    """Find the least fraction of its time in which a job of each class reaches a level.
+
+    Arrays (M,) as in ``solve``; ``fastest`` holds steps/s of one job in its fastest configuration.
+
+    Returns:
+        Whether a job needs less than ``tiny``, but something; (M,) the fractions, at most ``tiny``,
+        which also stands for nothing at all.
+    """
+    result = np.full(len(gain), tiny)
+    found = False
+    for m in range(len(gain)):
+        target = floor[m] + slope[m] * level
+        reach = gain[m] * fastest[m]
+        if 0.0 < target < tiny * reach:
+            found = True
+            result[m] = min(target / reach, tiny)
+    return found, result
+
+
+@njit(cache=True, error_model="numpy")
+def zero_level(
+    gain: np.ndarray, slope: np.ndarray, floor: np.ndarray, alone: np.ndarray, least: float
+) -> float:
+    """Return the scale of a level that comes out near 0; see ``solving.discipline.zero_level``.
+
+    Arrays (M,) as in ``solve``; ``alone`` holds steps/s of one job in its fastest configuration of
+    its own. The scale is at least ``least``, if a row rises.
+    """
+    lowest, most, rises = np.inf, np.inf, False
+    for m in range(len(gain)):
+        if np.isfinite(floor[m]) and slope[m] > 0.0:
+            rises = True
+            lowest = min(lowest, abs(floor[m]) / slope[m])
+            most = min(most, gain[m] * alone[m] / slope[m])
+    return max(lowest + 1e-3 * most, least) if rises else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def fit(x: np.ndarray, count: np.ndarray, demand: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Scale (M, J) fractions >= 0 down to jobs' time and to the capacity; see ``solve``."""
+    M, J = x.shape
+    fitted, held = x.copy(), np.zeros(len(capacity))
+    for m in range(M):
+        time = total(x[m])
+        for j in range(J):
+            if time > 1.0:
+                fitted[m, j] *= 1.0 / time
+            for k in range(len(capacity)):
+                held[k] += fitted[m, j] * count[m] * demand[m, j, k]
+    scale = 1.0
+    for k in range(len(capacity)):
+        if held[k] > capacity[k]:
+            scale = min(scale, capacity[k] / held[k])
+    if scale < 1.0:
+        fitted *= scale
+    return fitted
+
+
+@njit(cache=True, error_model="numpy")
 def examine(
     throughput: np.ndarray,
     demand: np.ndarray,
@@ -201,7 +268,7 @@ def examine(
     gap: float,
     miss: float,
     rounding: float,
-) -> tuple[bool, np.ndarray, float, float, float, float]:
+) -> tuple[bool, np.ndarray, float, float, float, np.ndarray, float]:
     """Clip and scale an answer so that it is feasible; recompute its value and its bound.
 
     This is ``solving.discipline.check`` without pairs and with the usual noise, and its verdict.
@@ -230,35 +297,24 @@ def examine(
 
     Returns:
         Whether the answer stands, and no job needs next to nothing; (M, J) fractions; the level
-        reached; the value; the bound; what prices are multiplied by.
+        reached; the value; the bound; (M,) prices of the level rows; what prices are multiplied by.
     """
     M, J = throughput.shape
     K = len(capacity)
     x = np.zeros((M, J))
-    thr, held, most_alone = np.zeros(M), np.zeros(K), np.zeros(M)
-    slopes, of_ways = np.zeros(M), np.zeros(J)
+    thr, alone, slopes, of_ways = np.zeros(M), np.zeros(M), np.zeros(M), np.zeros(J)
+    y, p = np.zeros(M), np.maximum(worker_price, 0.0)
     for m in range(M):
         for j in range(J):
-            most_alone[m] = max(most_alone[m], throughput[m, j])
+            alone[m] = max(alone[m], throughput[m, j])
             if usable[m, j] and raw[m, j] > noise:
                 x[m, j] = raw[m, j]
-        target = floor[m] + slope[m] * level
-        if 0.0 < target < tiny * (gain[m] * most_alone[m]):
-            return False, x, level, 0.0, 0.0, 1.0
-        time = total(x[m])
-        for j in range(J):
-            if time > 1.0:
-                x[m, j] *= 1.0 / time
-            for k in range(K):
-                held[k] += x[m, j] * count[m] * demand[m, j, k]
         if np.isfinite(floor[m]):
-            slopes[m] = max(row_price[m], 0.0) * slope[m]
-    fit = 1.0
-    for k in range(K):
-        if held[k] > capacity[k]:
-            fit = min(fit, capacity[k] / held[k])
-    if fit < 1.0:
-        x *= fit
+            y[m] = max(row_price[m], 0.0)
+            slopes[m] = y[m] * slope[m]
+    if needs(gain, slope, floor, alone, level, tiny)[0]:
+        return False, x, level, 0.0, 0.0, y, 1.0
+    x = fit(x, count, demand, capacity)
     for m in range(M):
         for j in range(J):
             of_ways[j] = throughput[m, j] * x[m, j]
@@ -271,14 +327,13 @@ def examine(
         for m in range(M):
             if slope[m] > 0.0:
                 level = min(level, (gain[m] * thr[m] - floor[m]) / slope[m])
+    y *= scale
+    p *= scale
     value = price * level if price > 0.0 else 0.0
     bound, floors, largest, short = 0.0, 0.0, 0.0, -np.inf
-    lowest, alone, rises = np.inf, np.inf, False
     for k in range(K):
-        bound += max(worker_price[k], 0.0) * scale * capacity[k]
+        bound += p[k] * capacity[k]
     for m in range(M):
-        leveled = np.isfinite(floor[m])
-        y = max(row_price[m], 0.0) * scale if leveled else 0.0
         profit = 0.0
         for j in range(J):
             if len(cost):
@@ -288,27 +343,23 @@ def examine(
                 continue
             rent = 0.0
             for k in range(K):
-                rent += demand[m, j, k] * (max(worker_price[k], 0.0) * scale)
-            mine = y * gain[m] * throughput[m, j] - rent * count[m]
+                rent += demand[m, j, k] * p[k]
+            mine = y[m] * gain[m] * throughput[m, j] - rent * count[m]
             if len(cost):
                 mine += cost[m, j]
             profit = max(profit, mine)
         bound += profit
-        if not leveled:
+        if not np.isfinite(floor[m]):
             continue
-        bound -= y * floor[m]
-        floors += y * abs(floor[m])
-        if slope[m] > 0.0:
-            rises = True
-            lowest = min(lowest, abs(floor[m]) / slope[m])
-            alone = min(alone, gain[m] * most_alone[m] / slope[m])
+        bound -= y[m] * floor[m]
+        floors += y[m] * abs(floor[m])
         if slope[m] == 0.0 or price <= 0.0:
             missed = floor[m] - gain[m] * thr[m]
             short = max(short, missed / max(abs(floor[m]), 1e-300))
     size = max(abs(value), abs(bound))
-    if price > 0.0 and rises:
-        size = max(size, price * max(lowest + 1e-3 * alone, least_scale))
+    if price > 0.0:
+        size = max(size, price * zero_level(gain, slope, floor, alone, least_scale))
     if len(cost):
         size = max(size, rounding * max(largest, floors))
     stands = np.isfinite(size) and short <= miss and bound - value <= gap * size
-    return stands, x, level, value, bound, scale
+    return stands, x, level, value, bound, y, scale

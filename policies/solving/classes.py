@@ -16,6 +16,7 @@ import numpy as np
 
 from policies.fitting import fitting
 from policies.kernels.grouping import group_rows
+from policies.kernels.level import fit
 from policies.solving.expansion import expand_pairs
 from scheduler.domain.allocation import Allocation
 
@@ -77,7 +78,7 @@ class ClassProblem:
             columns = (*columns, caps.group)
         # + 0.0 turns -0.0 into 0.0
         values = np.array(columns, dtype=float) + 0.0
-        class_of, representative = group_rows(values.view(np.uint64))
+        class_of, representative, count = group_rows(values.view(np.uint64))
         profile = problem.profile[representative]
         fits, capacity = fitting(problem), problem.capacity.astype(float)
         found = fits.rate[profile], fits.demand[profile], capacity, fits.usable[profile]
@@ -86,7 +87,7 @@ class ClassProblem:
         return cls(
             problem=problem,
             class_of=class_of,
-            count=np.bincount(class_of, minlength=len(representative)).astype(float),
+            count=count,
             representative=representative,
             profile=profile,
             throughput=found[0],
@@ -160,7 +161,7 @@ class ClassProblem:
     @cached_property
     def runnable(self) -> BoolArray:
         """(M,) whether a job of the class can make progress at all, alone or in a pair."""
-        able: BoolArray = np.any(self.usable, axis=1, keepdims=True)[:, 0]
+        able: BoolArray = np.logical_or.reduce(self.usable, axis=1)
         if not able.all() and len(self.pair_index):
             for side in (0, 1):
                 gains = self.pair_throughput[:, side] > 0
@@ -274,13 +275,12 @@ class ClassProblem:
             x: (M, J).
             pair_x: (P,); may be changed in place.
         """
-        time = self.time_fraction(x, pair_x)
-        if time.size and time.max() > 1.0:
-            shrink = 1.0 / np.maximum(time, 1.0)
-            x = x * shrink[:, None]
-            if len(pair_x):
-                used_pairs = np.flatnonzero(pair_x)
-                pair_x[used_pairs] *= shrink[self.pair_classes[used_pairs]].min(axis=1)
+        if not len(pair_x):
+            return fit(x, self.count, self.demand, self.capacity), pair_x
+        shrink = 1.0 / np.maximum(self.time_fraction(x, pair_x), 1.0)
+        x = x * shrink[:, None]
+        used_pairs = np.flatnonzero(pair_x)
+        pair_x[used_pairs] *= shrink[self.pair_classes[used_pairs]].min(axis=1)
         used = self.usage(x, pair_x)
         over = used > self.capacity
         if over.any():

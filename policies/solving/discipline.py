@@ -124,7 +124,7 @@ def _examine(
 def _examined(program: LevelProgram, raw: LevelSolution, miss: float) -> CheckedSolution | None:
     """Return the repaired answer without pairs, by a kernel; None if more is to be looked at."""
     classes = program.classes
-    stands, x, level, value, bound, scale = kernel.examine(
+    stands, x, level, value, bound, row_price, scale = kernel.examine(
         *(classes.throughput, classes.demand, classes.usable, classes.count, classes.capacity),
         *(program.gain, program.slope, program.floor),
         classes.throughput[:0] if program.cost is None else program.cost,
@@ -133,9 +133,15 @@ def _examined(program: LevelProgram, raw: LevelSolution, miss: float) -> Checked
     )
     if not stands:
         return None
-    row_price = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0) * scale
-    prices = {"row_price": row_price, "worker_price": raw.worker_price * scale}
-    solution = replace(raw, x=x, level=level, time_price=raw.time_price * scale, **prices)
+    solution = LevelSolution(
+        x=x,
+        pair_x=raw.pair_x,
+        level=level,
+        row_price=row_price,
+        worker_price=raw.worker_price * scale,
+        time_price=raw.time_price * scale,
+        solver=raw.solver,
+    )
     return CheckedSolution(solution=solution, value=value, bound=bound)
 
 
@@ -204,14 +210,11 @@ def zero_level(program: LevelProgram) -> float:
     It is how far below 0 the level may lie, and a thousandth of what one job could reach alone, or
     what the program says.
     """
-    classes = program.classes
-    rising = program.leveled & (program.slope > 0)
-    if not rising.any():
-        return 0.0
-    slope = program.slope[rising]
-    alone = (program.gain * classes.fastest_alone)[rising]
-    lowest = float((np.abs(program.floor[rising]) / slope).min())
-    return max(lowest + 1e-3 * float((alone / slope).min()), program.scale)
+    alone = program.classes.fastest_alone
+    found: float = kernel.zero_level(
+        program.gain, program.slope, program.floor, alone, program.scale
+    )
+    return found
 
 
 def _complaint(program: LevelProgram, checked: CheckedSolution, miss: float) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.kernels.level import needs
 from policies.solving.classes import TINY
 
 if TYPE_CHECKING:
@@ -33,13 +34,10 @@ def tiny_fractions(program: LevelProgram, level: float) -> FloatArray | None:
         At most ``TINY``, which stands for all that is more and for nothing at all; None where there
         is nothing else.
     """
-    target = program.floor + program.slope * level  # -inf where a class has no row
-    reach = program.gain * program.classes.fastest
-    tiny = target < TINY * reach
-    if not tiny.any() or not (tiny := tiny & (target > 0)).any():
-        return None
-    result: FloatArray = np.where(tiny, target / np.where(tiny, reach, 1.0), TINY)
-    return np.minimum(result, TINY)
+    found, fractions = needs(
+        program.gain, program.slope, program.floor, program.classes.fastest, level, TINY
+    )
+    return fractions if found else None
 
 
 def lift(

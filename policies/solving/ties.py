@@ -41,9 +41,6 @@ def share_out(
         need: (M,) steps/s that the level asks of a class.
         worth: (M,) of a step/s in the sum.
     """
-    weight = classes.problem.weight
-    if (weight == weight[0]).all():
-        return x
     group = _alike(classes, worth)
     shared = (need > 0) & np.isfinite(need) & (x.sum(axis=1) + need > 0)
     thr = classes.effective_throughput(x, pair_x)

@@ -43,8 +43,9 @@ def test_unlike_jobs_of_one_place_in_the_table_are_told_apart():
     """A thousand rows that come twice: many fall on a place that another one has taken."""
     values = np.random.default_rng(3).permutation(np.arange(1000.0))
     rows = np.concatenate((values, values[::-1]))
-    group, first = group_rows(np.stack((rows, rows % 7)).view(np.uint64))
+    group, first, count = group_rows(np.stack((rows, rows % 7)).view(np.uint64))
     assert first.tolist() == list(range(1000))
+    assert count.tolist() == [2.0] * 1000
     assert group.tolist() == [*range(1000), *range(999, -1, -1)]
 
 
