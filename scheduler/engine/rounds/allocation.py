@@ -128,8 +128,8 @@ def take_over(
     known = np.flatnonzero(rows != NONE)
     x, credit_s = jobs.x, jobs.credit_s
     x[:] = 0.0
-    x[rows[known], : allocation.x.shape[1]] = allocation.x[known]
-    np.clip(x, 0.0, 1.0, out=x)
+    within = np.minimum(np.maximum(allocation.x[known], 0.0), 1.0)
+    x[rows[known], : within.shape[1]] = within
     settle(jobs, alike)
     # A configuration that X no longer wants has no claim left; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
@@ -143,6 +143,8 @@ def take_over(
     jobs["x_only"][:] = 0
     if allocation.x_only is not None:
         jobs["x_only"][rows[known]] = allocation.x_only[known]
+    if not len(pairs) and not len(allocation.pair_x):
+        return
     members = rows[allocation.pair_jobs]
     present = np.flatnonzero((members != NONE).all(axis=1))
     pairs.replace(

@@ -92,8 +92,8 @@ def singles(
     running = (held >= 0).nonzero()[0]
     kept[running, held[running]] = True
     promise = None
-    shared = alike.shared[profile].nonzero()[0]
-    if len(shared):  # one promise of time in any of them
+    if alike.any and len(shared := alike.shared[profile].nonzero()[0]):
+        # One promise of time in any of them.
         group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
         group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
         x, credit_s = x.copy(), credit_s.copy()

@@ -246,11 +246,8 @@ def _exchanged(more: IntArray, loses: BoolArray, gain: FloatArray) -> BoolArray:
             continue
         tried = stays.copy()
         tried[row] = True
-        while True:
-            lacking = _sum(more, tried, nothing)
-            if not lacking.any():
-                stays = tried
-                break
+        lacking = _sum(more, tried, nothing)
+        while lacking.any():
             k = np.argmax(lacking)
             coming = -1
             for i in range(len(more)):
@@ -259,6 +256,10 @@ def _exchanged(more: IntArray, loses: BoolArray, gain: FloatArray) -> BoolArray:
             if coming < 0:
                 break
             tried[coming] = True
+            for h in range(len(lacking)):
+                lacking[h] += more[coming, h]
+        else:
+            stays = tried
     return stays
 
 

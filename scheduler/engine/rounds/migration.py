@@ -37,8 +37,7 @@ def settle(jobs: JobTable, alike: Alike) -> None:
 
     Otherwise they would drift apart without bound, and be claims once the figures differ.
     """
-    rows = alike.shared[jobs["profile"]].nonzero()[0]
-    if not len(rows):
+    if not (alike.any and len(rows := alike.shared[jobs["profile"]].nonzero()[0])):
         return
     group = alike.group[jobs["profile"][rows]]
     width = group.shape[1]

@@ -55,8 +55,6 @@ class PairTable:
 
         Entries that run or are planned to, and known credits, are kept.
         """
-        if not len(self) and not len(x):
-            return
         waiting = [plan.pair for plan in planned]
         running = np.unique(np.concatenate([jobs.ints("pair"), np.array(waiting, dtype=np.int64)]))
         running = running[running != NONE]
