@@ -26,6 +26,22 @@ def _take(demand: IntArray, free: IntArray, sign: int) -> None:
 
 
 @njit(cache=True)
+def count_types(marked: BoolArray, type_of: IntArray, types: int) -> IntArray:
+    """Return (K,) how many of the marked (W,) workers are of each type; those of a type adjoin."""
+    counts = np.zeros(types, dtype=np.int64)
+    of, number = -1, 0
+    for w in range(len(marked)):
+        if type_of[w] != of:
+            if number:
+                counts[of] += number
+            of, number = type_of[w], 0
+        number += marked[w]
+    if number:
+        counts[of] += number
+    return counts
+
+
+@njit(cache=True)
 def choose_entitled(
     order: IntArray,
     first: IntArray,

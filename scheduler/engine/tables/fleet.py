@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scheduler.domain.cluster import Cluster, Node
+from scheduler.engine.kernels import count_types
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Fleet:
 
     def count(self, workers: BoolArray) -> IntArray:
         """Return (K,) how many of the marked workers are of each type."""
-        counts: IntArray = np.bincount(self.type_of[workers], minlength=len(self.worker_types))
+        counts: IntArray = count_types(workers, self.type_of, len(self.worker_types))
         return counts
 
     def count_on_nodes(self, workers: BoolArray) -> IntArray:
