@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.families import counted
 from policies.parameters import parameter
 from policies.shares import sharers
+from policies.solving.answers import counted
 from policies.solving.classes import ClassProblem
 from policies.solving.integral import solve_whole
 from policies.solving.ties import choose_among_equals

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.families import WeightedSum, counted
+from policies.families import WeightedSum
 from policies.greedy import best_throughput, usual_way
 from policies.parameters import parameter
 from policies.shares import isolated_throughput
+from policies.solving.answers import counted
 from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
 from policies.solving.integral import solve_whole

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.families import FamilyAnswer, WeightedSum
+from policies.families import WeightedSum
 from policies.greedy import best_throughput
 from policies.parameters import parameter
 from policies.program import solve
@@ -17,6 +17,7 @@ from policies.solving.family import solve_family
 from policies.terms import Terms
 
 if TYPE_CHECKING:
+    from policies.solving.answers import FamilyAnswer
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import BoolArray, FloatArray
     from scheduler.domain.problem import Problem

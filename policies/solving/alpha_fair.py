@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.families import (
-    AlphaFair,
-    FamilyAnswer,
-    WeightedSum,
-    counted,
-    nothing,
-    solve_weighted_sum,
-)
+from policies.families import AlphaFair, WeightedSum
+from policies.solving.answers import FamilyAnswer, counted, nothing
 from policies.solving.discipline import GAP
 from policies.solving.level import LevelProgram, dual_value
+from policies.solving.level_then_sum import solve_weighted_sum
 from policies.solving.structured import solve_structured_utility
 from scheduler.errors import SolveError
 

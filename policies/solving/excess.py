@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, counted
+from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving.alpha_fair import most_to_gain, utility
+from policies.solving.answers import counted
 from policies.solving.finish_time import largest_rho
 
 if TYPE_CHECKING:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policies.families import (
-    FinishTime,
-    MaxMin,
-    WeightedSum,
-    solve_max_min,
-    solve_weighted_sum,
-)
+from policies.families import FinishTime, MaxMin, WeightedSum
 from policies.solving.alpha_fair import solve_alpha_fair
 from policies.solving.finish_time import solve_finish_time
+from policies.solving.level_then_sum import solve_max_min, solve_weighted_sum
 from policies.solving.max_min import water_fill
 
 if TYPE_CHECKING:
-    from policies.families import Family, FamilyAnswer
+    from policies.families import Family
+    from policies.solving.answers import FamilyAnswer
     from policies.solving.classes import ClassProblem
 
 

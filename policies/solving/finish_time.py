@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.families import FamilyAnswer, FinishTime, counted, nothing, second_stage
+from policies.solving.answers import FamilyAnswer, counted, nothing
 from policies.solving.discipline import GAP, CheckedSolution, UnprovenError, check, solve_level
 from policies.solving.level import LevelProgram
+from policies.solving.level_then_sum import second_stage
 from policies.solving.structured import solve_structured_finish
 
 if TYPE_CHECKING:
+    from policies.families import FinishTime
     from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.families import FamilyAnswer, counted, nothing
+from policies.solving.answers import FamilyAnswer, counted, nothing
 from policies.solving.discipline import (
     MISS,
     CheckedSolution,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from policies import families, program
+from policies import program
 from policies.families import MaxMin
 from policies.registry import make_policy
 from policies.shares import isolated_throughput
-from policies.solving import discipline, finish_time
+from policies.solving import discipline, finish_time, level_then_sum
 from policies.solving.classes import ClassProblem
 from policies.solving.discipline import UnprovenError
 from policies.solving.family import solve_family
@@ -155,14 +155,14 @@ def test_what_the_needy_leave_is_used_although_a_tiny_job_is_there() -> None:
 def test_without_a_better_second_stage_the_proven_first_stands(monkeypatch, problem_of) -> None:
     problem = unequal(problem_of(2, jobs=9, pairs=True), NEEDS[0], 2)
     expected = make_policy("makespan").allocate(problem).objective
-    honest = families.solve_level
+    honest = level_then_sum.solve_level
 
     def only_first(stage, *before):
         if stage.price == 0.0:
             raise SolveError("no digits left")
         return honest(stage, *before)
 
-    monkeypatch.setattr(families, "solve_level", only_first)
+    monkeypatch.setattr(level_then_sum, "solve_level", only_first)
     answer = make_policy("makespan").allocate(problem)
     assert answer.objective == pytest.approx(expected, rel=1e-6)
     assert not answer.warnings

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies import families
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
-from policies.solving import alpha_fair, columns, discipline, finish_time, structured
+from policies.solving import (
+    alpha_fair,
+    columns,
+    discipline,
+    finish_time,
+    level_then_sum,
+    structured,
+)
 from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
 from policies.solving.level import LevelProgram, LevelSolution
@@ -45,10 +51,10 @@ def test_without_a_second_stage_the_first_stands(monkeypatch, random_problem):
     classes = apart(random_problem(1, dead=0.0, load=0.5))
     family = everyone(classes)["max-min"]
     level = solve_family(family, classes).value
-    monkeypatch.setattr(families, "answer_of_kernel", lambda *_, **__: None)
-    monkeypatch.setattr(families, "_both_at_once", lambda *_: None)
-    monkeypatch.setattr(families, "SMALL", 0)
-    monkeypatch.setattr(families, "FEW", 0)
+    monkeypatch.setattr(level_then_sum, "answer_of_kernel", lambda *_, **__: None)
+    monkeypatch.setattr(level_then_sum, "_both_at_once", lambda *_: None)
+    monkeypatch.setattr(level_then_sum, "SMALL", 0)
+    monkeypatch.setattr(level_then_sum, "FEW", 0)
     assert solve_family(family, classes).value == pytest.approx(level, rel=1e-7)
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 #: In a process of its own: kernels that others have called are compiled already.
 PROGRAM = """
-from scheduler.engine.rounds import kernels
+from scheduler.engine import kernels
 from scheduler.engine.warm_up import warm_up
 from simulator.api import read_trace, simulate
 

@@ -1,0 +1,61 @@
+"""Answers of the kernels over classes, and which classes count in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from policies.solving.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FamilyAnswer:
+    """A checked answer over classes.
+
+    Attributes:
+        x: (M, J) fractions of one job of each class.
+        pair_x: (P,) fractions summed over the job pairs of each class pair.
+        value: the objective attained.
+        bound: what no allocation can beat, by weak duality.
+        solver: what produced the answer.
+        warnings: what the user should know.
+    """
+
+    x: FloatArray
+    pair_x: FloatArray
+    value: float
+    bound: float
+    solver: str
+    warnings: tuple[str, ...] = ()
+
+
+def counted(classes: ClassProblem, *coefficients: FloatArray) -> tuple[BoolArray, tuple[str, ...]]:
+    """Return (M,) which classes count in the objective, and warnings about the others."""
+    counts = classes.runnable.copy()
+    for coefficient in coefficients:
+        counts &= np.isfinite(coefficient) & (coefficient > 0)
+    if counts.all():
+        return counts, ()
+    out = classes.problem.job_number[~counts[classes.class_of]]
+    shown = ", ".join(str(n) for n in out[:5]) + (", ..." if len(out) > 5 else "")
+    warning = (
+        f"{len(out)} jobs receive nothing, because no configuration that fits the workers in "
+        f"service makes progress: job numbers {shown}"
+    )
+    return counts, (warning,)
+
+
+def nothing(classes: ClassProblem, warnings: tuple[str, ...]) -> FamilyAnswer:
+    """Return the answer for a problem in which nothing can run."""
+    return FamilyAnswer(
+        x=np.zeros_like(classes.throughput),
+        pair_x=np.zeros(len(classes.pair_index)),
+        value=0.0,
+        bound=0.0,
+        solver="none",
+        warnings=warnings,
+    )
