@@ -18,7 +18,7 @@ FRAGILE = """\
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policies.fifo import Fifo
+from policies.built_in.fifo import Fifo
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 from policies import registry
 from policies.answering import PolicyAnswerer
-from policies.fifo import Fifo
+from policies.built_in.fifo import Fifo
 from scheduler.control.facts.requests import PolicyChoice
 
 MINE = PolicyChoice(name="mine")

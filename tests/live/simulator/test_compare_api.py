@@ -114,7 +114,9 @@ def test_a_run_that_fails_takes_no_other_with_it(inputs):
 
 def test_a_policy_of_a_module_that_no_path_leads_to_is_sent_whole(inputs, tmp_path):
     file = tmp_path / "elsewhere.py"
-    file.write_text("from policies.fifo import Fifo\nclass Mine(Fifo):\n    name = 'mine'\n")
+    file.write_text(
+        "from policies.built_in.fifo import Fifo\nclass Mine(Fifo):\n    name = 'mine'\n"
+    )
     spec = importlib.util.spec_from_file_location("elsewhere", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules["elsewhere"] = module

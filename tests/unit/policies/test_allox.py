@@ -7,7 +7,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from policies.allox import match
+from policies.built_in.allox import match
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile

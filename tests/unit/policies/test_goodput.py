@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.goodput import LEAST_LEFT, Goodput
-from policies.partitioned import Partitioned
+from policies.built_in.goodput import LEAST_LEFT, Goodput
+from policies.built_in.partitioned import Partitioned
 from policies.registry import make_policy
 from policies.testing import make_problem
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile

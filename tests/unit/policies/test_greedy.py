@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.gittins import gittins_index
+from policies.built_in.gittins import gittins_index
 from policies.greedy import offers_of, serve_in_order
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table

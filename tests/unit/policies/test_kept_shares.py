@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from policies.partitioned import _PER_JOB
+from policies.built_in.partitioned import _PER_JOB
 from policies.registry import make_policy
 from scheduler.domain.problem import Entity
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.partitioned import _PER_JOB
+from policies.built_in.partitioned import _PER_JOB
 from policies.registry import BUILT_IN, make_policy
 from policies.shares import equal_share_throughput
 from scheduler.domain.problem import Entity

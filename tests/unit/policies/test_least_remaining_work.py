@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from policies.least_remaining_work import LeastRemainingWork
+from policies.built_in.least_remaining_work import LeastRemainingWork
 from policies.solving import integral
 from policies.solving.classes import ClassProblem
 from policies.testing import make_problem, make_table

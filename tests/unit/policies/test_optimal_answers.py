@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from leasehold_testing.quotas import held_of_quotas
-from policies.goodput import LEAST_LEFT
+from policies.built_in.goodput import LEAST_LEFT
 from policies.registry import BUILT_IN, make_policy
 from policies.shares import equal_share_throughput, isolated_throughput
 

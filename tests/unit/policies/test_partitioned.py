@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.partitioned import split
+from policies.built_in.partitioned import split
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table
 from scheduler.errors import ParameterError, UnknownPolicyError

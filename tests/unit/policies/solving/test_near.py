@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from policies.answering import small_problem
-from policies.goodput import Goodput
+from policies.built_in.goodput import Goodput
+from policies.built_in.least_remaining_work import LeastRemainingWork
 from policies.kernels.near import near_prices
-from policies.least_remaining_work import LeastRemainingWork
 from policies.solving import integral
 from policies.solving.classes import ClassProblem
 from policies.testing import make_problem

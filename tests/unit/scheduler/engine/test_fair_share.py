@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from policies.hierarchical import Hierarchical
-from policies.max_min_fairness import MaxMinFairness
-from policies.partitioned import Partitioned
+from policies.built_in.hierarchical import Hierarchical
+from policies.built_in.max_min_fairness import MaxMinFairness
+from policies.built_in.partitioned import Partitioned
 from scheduler.domain.facts import events as ev
 from scheduler.domain.fair_share import MOST_SHARES, factors, faded
 from scheduler.domain.problem import Entity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from policies.alpha_fairness import shares, stated
+from policies.built_in.alpha_fairness import shares, stated
 from policies.families import AlphaFair
 from policies.program import ProgramPolicy
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from policies.base import Policy
-from policies.max_min_fairness import coefficient
+from policies.built_in.max_min_fairness import coefficient
 from policies.solving.max_min import water_fill
 from policies.terms import Terms
 
