@@ -49,6 +49,6 @@ def test_a_fault_is_found(plant, name):
 def test_code_that_has_changed_is_told(plant):
     planted = plant.all_planted()[0]
     with pytest.raises(
-        ValueError, match=r"w01: scheduler/runtime/driver\.py has its lines 0 times"
+        ValueError, match=r"w01: scheduler/runtime/driver/driver\.py has its lines 0 times"
     ):
         planted.applied("nothing")
