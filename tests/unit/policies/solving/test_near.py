@@ -137,7 +137,7 @@ def test_the_search_is_compiled_before_the_first_question(monkeypatch) -> None:
     solve = integral.solve_whole
     for module in ("goodput", "least_remaining_work"):
         monkeypatch.setattr(
-            f"policies.{module}.solve_whole",
+            f"policies.built_in.{module}.solve_whole",
             lambda *a: solvers.append(solve(*a)) or solvers[-1],
         )
     for policy in (Goodput(), LeastRemainingWork()):
