@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Raised with every change by which the engine answers some inputs with other commands than before.
-#: A start replays entries of its own version only, see ``adoption``. Releases before it had none,
-#: which counts as 0.
+#: Increased by every change after which the engine answers some inputs with other commands. A start
+#: replays only journal entries of its own version, see ``adoption``. Entries of releases without a
+#: version count as 0.
 DECIDER: Final = 10

@@ -1,4 +1,4 @@
-"""Compile the engine's kernels before somebody waits for them."""
+"""Compile the engine's kernels before the first request needs them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from scheduler.engine.settings import EngineSettings
 
 
 def warm_up() -> None:
-    """Run a round on a cluster of three workers, with a job that only gets what is left over.
+    """Run a round on a cluster of three workers, with a job that gets only left-over workers.
 
-    Takes seconds once after an installation, and no time to speak of later: compiled code is kept
-    on disk.
+    The first call after an installation takes seconds; later calls load compiled code from disk.
     """
     engine = Engine(parse_cluster_spec("a:2,b:1"), EngineSettings(round_length_s=1.0))
     configurations = tuple(
@@ -35,7 +34,7 @@ def warm_up() -> None:
     )
     engine.handle(answer, now=0.0)
     engine.handle(now=1.0)
-    # A job that would move where it is better off by less than is known.
+    # A job whose move gains less than the uncertainty of the throughputs.
     one, yes = np.ones((1, 2), dtype=np.int64), np.ones(1, dtype=bool)
     choose_staying(one, yes, yes, yes, np.ones(1), np.ones(2, dtype=np.int64))
     # A round whose gangs do not fit one by one.

@@ -1,4 +1,4 @@
-"""What changes questions and answers: allocations, another policy, other throughputs, timers."""
+"""Events that change questions and answers: allocations, policies, throughputs, timers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
 
 
 def promise_pinned(state: State) -> None:
-    """Let X say that jobs on cordoned workers, which no policy is asked about, run all the time."""
+    """Set X = 1 for running jobs that stay as they are and are left out of the policy's problem."""
     if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
         return
     jobs = state.jobs
@@ -87,7 +87,7 @@ def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
 
 
 def _drop_question(state: State) -> None:
-    """Drop the open question; an answer to it would speak of what no longer is."""
+    """Drop the open question; its answer would be for an outdated problem."""
     state.question_open = state.blocked = False
 
 

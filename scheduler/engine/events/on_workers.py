@@ -1,4 +1,4 @@
-"""What happens to workers: joined, lost, drained, cordoned, returned, retired."""
+"""Events of workers: joined, lost, drained, cordoned, returned, retired."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _leases_on(state: State, workers: tuple[int, ...]) -> list[int]:
 
 
 def _drop_plans(state: State, workers: tuple[int, ...]) -> None:
-    """Drop the planned leases that name one of the workers."""
+    """Drop the planned leases that use one of the workers."""
     gone = set(workers)
     for number in [n for n, plan in state.book.planned.items() if gone & set(plan.workers)]:
         state.assigner.drop_plan(number)

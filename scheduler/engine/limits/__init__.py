@@ -1,1 +1,1 @@
-"""Limits on jobs: quotas, reservations, nodes that jobs avoid, and the use of entities."""
+"""Limits on jobs: quotas, reservations, nodes that jobs avoid, and usage of entities."""

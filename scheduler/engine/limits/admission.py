@@ -28,11 +28,11 @@ def admit(
         profile: its row of the table.
         table: configurations by profile.
         capacity: (K,) workers of each type, in service or not.
-        taken: whether an active job already has its id.
-        must_fit: whether a job that fits nowhere is refused; it waits otherwise.
+        taken: whether an active job already has this id.
+        must_fit: whether a job that fits nowhere is refused; if not, it waits.
 
     Raises:
-        AdmissionError: it can never run; the message says why.
+        AdmissionError: the job can never run; the message says why.
     """
     if taken:
         raise AdmissionError(

@@ -1,4 +1,4 @@
-"""What entities have used of late, where the policy asks for it."""
+"""Decayed usage of entities, counted if the policy asks for it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Usage:
-    """Worker-seconds by entity that fade away; nothing is counted without a half-life.
+    """Worker-seconds by entity, which decay; nothing is counted without a half-life.
 
     Two jobs that share a worker hold half of it each.
 
     Attributes:
-        half_life_s: in which half of it is forgotten; 0 where nothing is counted.
-        by_entity: (E',) worker-seconds until the engine's time, E' <= E: those without an entry
+        half_life_s: time in which the usage halves; 0 if nothing is counted.
+        by_entity: (E',) worker-seconds until the engine's time, E' <= E: entities without an entry
             have used nothing.
     """
 
@@ -29,23 +29,23 @@ class Usage:
         self.by_entity: FloatArray = np.zeros(0)
 
     def begin(self, half_life_s: float) -> None:
-        """Count with another half-life from now on; without one, what was counted is forgotten."""
+        """Count with another half-life from now on; 0 drops the usage counted so far."""
         self.half_life_s = half_life_s
         if not half_life_s:
             self.by_entity = np.zeros(0)
 
     def advance(self, jobs: JobTable, elapsed_s: float, entities: int) -> None:
-        """Count what jobs have held since the last call.
+        """Count the workers that jobs have held since the last call.
 
         Args:
-            jobs: as they have been since then.
-            elapsed_s: for how long.
-            entities: E, how many there are.
+            jobs: their state since then.
+            elapsed_s: the time since then.
+            entities: E, the number of entities.
         """
         held = np.bincount(jobs["entity"], weights=jobs["workers_held"], minlength=entities)
         self.by_entity = faded(
             self.of(entities),
-            held.astype(float),  # without jobs they are integers
+            held.astype(float),  # without jobs bincount returns integers
             elapsed_s=elapsed_s,
             half_life_s=self.half_life_s,
         )

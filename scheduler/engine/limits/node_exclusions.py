@@ -1,4 +1,4 @@
-"""Nodes that a job avoids for a while: it could not be started there, or has failed there."""
+"""Nodes that a job avoids for a while, because it failed or could not start there."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray
     from scheduler.engine.tables.fleet import Fleet
 
-#: Longest time for which a node is avoided, in units of the first one.
+#: Longest time for which a node is avoided, as a multiple of the first one.
 LONGEST: Final = 16.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bars:
-    """What jobs cannot have now, since they avoid nodes or must lie on one.
+    """Configurations that jobs cannot have now, since they avoid nodes or must lie on one node.
 
     Attributes:
-        configuration: (N, J) single configurations for which too few workers are left, or no node
-            has enough.
+        configuration: (N, J) single configurations for which too few workers are left, or that must
+            lie on one node and find none with enough workers.
         row: (N,) jobs that avoid a node.
     """
 
@@ -33,7 +33,7 @@ class Bars:
 
 
 class Avoidance:
-    """Which job avoids which node, and until when. It is no property of the node: others run there.
+    """Nodes that each job avoids, and until when. Other jobs still run on these nodes.
 
     Args:
         fleet: the workers.
@@ -41,21 +41,21 @@ class Avoidance:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        #: job number -> position of a node -> (times in a row, until when it is avoided); what has
-        #: passed is kept, so that the next time is longer.
+        #: job number -> position of a node -> (times in a row, until when the job avoids it).
+        #: Expired entries stay, so that the next time is longer.
         self._nodes: dict[int, dict[int, tuple[int, float]]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to heed; most of the time there is not."""
+        """Return whether any job has avoided a node; usually none has."""
         return bool(self._nodes)
 
     def avoid(
         self, number: int, workers: Iterable[int], *, now_s: float, first_s: float
     ) -> list[tuple[str, int, float]]:
-        """Let a job avoid the nodes of some workers, each time for twice as long.
+        """Let a job avoid the nodes of some workers, each time twice as long (up to ``LONGEST``).
 
         Returns:
-            For each node its name, how often in a row, and for how many seconds.
+            For each node its name, the times in a row, and the seconds.
         """
         told = []
         nodes = self._nodes.setdefault(number, {})
@@ -67,7 +67,7 @@ class Avoidance:
         return told
 
     def forgive(self, number: int, workers: Iterable[int]) -> None:
-        """Note that a job was started on the nodes of some workers."""
+        """Clear the nodes of some workers for a job that has started there."""
         nodes = self._nodes.get(number)
         if nodes is None:
             return
@@ -97,7 +97,7 @@ class Avoidance:
         ]
 
     def mask(self, numbers: Iterable[int], now_s: float) -> BoolArray | None:
-        """Return (W,) the workers that some jobs avoid now, all together; None for none."""
+        """Return (W,) the workers that at least one of some jobs avoids now; None if empty."""
         positions = {
             position
             for number in numbers
@@ -110,7 +110,7 @@ class Avoidance:
         return result
 
     def next_s(self, now_s: float) -> float:
-        """Return when the next node is avoided no longer; infinity if none is."""
+        """Return when the next node is no longer avoided; infinity if no node is avoided."""
         ends = (u for nodes in self._nodes.values() for _, u in nodes.values() if u > now_s)
         return min(ends, default=math.inf)
 
@@ -123,6 +123,6 @@ class Avoidance:
         )
 
     def restore(self, stored: Sequence[tuple[int, int, int, float]]) -> None:
-        """Take over what ``dump`` has returned."""
+        """Restore the value of ``dump``."""
         for number, position, times, until_s in stored:
             self._nodes.setdefault(number, {})[position] = times, until_s

@@ -31,7 +31,7 @@ def held(
     book: LeaseBook,
     fleet: Fleet,
 ) -> IntArray:
-    """Return (Q,) workers that the leases of (R,) rows hold of each cap; those without hold none.
+    """Return (Q,) workers of each cap that the leases of (R,) rows hold.
 
     Args:
         caps: over all jobs.
@@ -46,7 +46,7 @@ def held(
     alone = rows[configuration != NONE]
     demand = table.demand[jobs["profile"][alone], jobs["configuration"][alone]]
     total: IntArray = caps.held(caps.group[alone], demand).sum(axis=0)
-    shared: dict[int, BoolArray] = {}  # worker -> the caps that its jobs fall under
+    shared: dict[int, BoolArray] = {}  # worker -> the caps of its jobs
     for row in rows[configuration == NONE].tolist():
         member = caps.member[caps.group[row]]
         for worker in book.workers_of(int(jobs["lease"][row])):
@@ -57,12 +57,12 @@ def held(
 
 
 def planned(caps: Caps, *, jobs: JobTable, book: LeaseBook, fleet: Fleet) -> IntArray:
-    """Return (Q,) workers at most that planned leases are about to hold of each cap."""
+    """Return (Q,) the most workers of each cap that planned leases will hold."""
     return _planned(caps, *_plans(caps, jobs, book), fleet.type_of)
 
 
 def _plans(caps: Caps, jobs: JobTable, book: LeaseBook) -> tuple[IntArray, _Spots]:
-    """Return (n,) the groups of planned leases' jobs, and where they will run."""
+    """Return (n,) the groups of planned leases' jobs, and the workers of these leases."""
     plans, row_of = book.planned.values(), jobs.row_of
     rows = np.fromiter((row_of(p.number) for p in plans), dtype=np.int64, count=len(plans))
     return caps.group[rows], _spots([plan.workers for plan in plans])
@@ -79,13 +79,13 @@ def _planned(caps: Caps, group: IntArray, spots: _Spots, type_of: IntArray) -> I
 def hold_back(
     caps: Caps, *, jobs: JobTable, table: ConfigurationTable, book: LeaseBook, fleet: Fleet
 ) -> list[int]:
-    """Let planned leases wait for those that must end before a cap has room for both.
+    """Let planned leases wait for leases that must end before a cap has room for both.
 
-    What a lease gives back is left to one plan alone, so that a plan waits for as many leases as it
-    needs, and not for all those that others need before it.
+    Each worker that an ending lease frees is given to one plan, so a plan waits for as many leases
+    as it needs and not also for those of earlier plans.
 
     Returns:
-        Numbers of the jobs for whose planned leases there is no room at all.
+        Numbers of the jobs whose planned leases a cap has no room for at all.
     """
     if not book.planned:
         return []
@@ -120,7 +120,7 @@ def hold_back(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Spots:
-    """The workers of n leases, one after the other: whose each is, and which."""
+    """The workers of n leases, one lease after the other, each with the position of its lease."""
 
     whose: IntArray
     worker: IntArray
@@ -128,16 +128,16 @@ class _Spots:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Now:
-    """Leases in force, ascending, and planned ones, in the order in which they were planned.
+    """Leases in force, ascending, and planned leases, in the order of planning.
 
     Attributes:
         plans: n planned leases.
-        plan_group: (n,) group of each one's job.
-        plan_spots: where they will run.
-        leases: ids of those in force under a cap that has not room for all.
-        lease_group: (L,) group of each one's job.
-        lease_spots: where they run.
-        leaves: (L,) whether each is stopping.
+        plan_group: (n,) group of each plan's job.
+        plan_spots: the workers of the plans.
+        leases: ids of L leases in force under a cap that has not room for all.
+        lease_group: (L,) group of each lease's job.
+        lease_spots: the workers of these leases.
+        leaves: (L,) whether each lease is stopping.
         type_of: (W,) type of each worker.
     """
 
@@ -158,7 +158,7 @@ def _spots(groups: Sequence[Sequence[int]]) -> _Spots:
 
 
 def _hold_back(caps: Caps, q: int, now: _Now, waits: dict[int, list[int]]) -> list[int]:
-    """Add to ``waits`` what plans under a cap wait for; returns jobs that it has no room for."""
+    """Add to ``waits`` the leases that plans under a cap wait for; return jobs without room."""
     counted: BoolArray = caps.counts[q][now.type_of]
     plans = caps.member[now.plan_group, q]
     leases = caps.member[now.lease_group, q]
@@ -173,7 +173,7 @@ def _hold_back(caps: Caps, q: int, now: _Now, waits: dict[int, list[int]]) -> li
     gone = there & (counted & ~held_later)[now.lease_spots.worker]
     room = _Room(int(caps.limit[q]) - int((held_now & counted).sum()), now, gone)
     homeless: list[int] = []
-    known: dict[tuple[int, ...], list[int]] = {}  # workers of several plans are held once
+    known: dict[tuple[int, ...], list[int]] = {}  # two plans on the same workers count them once
     for at in np.flatnonzero(plans).tolist():
         if not need[at]:
             continue
@@ -188,10 +188,10 @@ def _hold_back(caps: Caps, q: int, now: _Now, waits: dict[int, list[int]]) -> li
 
 
 class _Room:
-    """What a cap has room for: at once, and when leases that are stopping have ended.
+    """The room under a cap, now and after stopping leases have ended.
 
     Args:
-        free: workers that may be taken at once; below 0 what must first be given back.
+        free: workers that may be taken at once; below 0, workers that must first be given back.
         now: leases.
         gone: which of the leases' workers will be given back.
     """
@@ -207,7 +207,7 @@ class _Room:
                 self._beside.setdefault(now.leases[whose], set()).add(now.leases[last[worker]])
             last[worker] = whose
         counts = Counter(now.leases[whose] for whose in last.values())
-        #: [lease, workers of it that nobody has been promised], in the order of leases.
+        #: [lease, workers of it that are not yet given to a plan], in the order of leases.
         self._leaving = deque([lease_id, counts[lease_id]] for lease_id in sorted(counts))
         self.left = free + sum(counts.values())
         self._first: list[int] = []
@@ -215,7 +215,7 @@ class _Room:
             self._first = self._of_leaving(min(-free, self.left - free))
 
     def take(self, workers: int) -> list[int]:
-        """Return what must end before a plan has so many workers, no more than are left."""
+        """Return the leases that must end before a plan has ``workers`` of the ``left`` workers."""
         self.left -= workers
         at_once = min(workers, self._free)
         self._free -= at_once

@@ -1,10 +1,11 @@
-"""Quotas in force: the caps of a moment.
+"""Quotas in force: the caps at one moment.
 
-What a project does not ask for of a quota may be lent: to those of the same worker type (or of all
-types) that share, as much as they ask for beyond their own. ``IdleQuota`` says who does what. What
-is lent is never used twice: all who lend and share together hold no more than their quotas add up
-to. A job that others may not have the workers of, or not for a time, runs within its project's own
-quota, so that what is lent can be taken back at the end of a round.
+A project may lend the part of a quota that its jobs do not ask for. Borrowers are projects with a
+quota on the same worker type (or on all types) that shares; each may use as much as its jobs ask
+for beyond their own quota. ``IdleQuota`` says which projects lend and share. No worker is lent
+twice: all lenders and sharers together hold at most the sum of their quotas. A job that cannot be
+preempted, or not for a time, runs within its project's own quota, so that lent workers can be taken
+back at the end of a round.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.job import Job
     from scheduler.engine.tables.jobs import JobTable
 
-#: Project, owner, and whether the workers of such jobs cannot always be taken back in time.
+#: Project, owner, and whether workers of such jobs cannot always be taken back at a round's end.
 _Group = tuple[str, str, bool]
 _NOBODY: Final[_Group] = ("", "", False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapOf:
-    """What a cap is about.
+    """The quota and the jobs that a cap is about.
 
     Attributes:
         quota: the quota that it comes from; of several that lend to each other, the first.
-        owner: the user, where it is a quota of each.
-        shared: whether it bounds several projects together, or what of a project cannot be lent.
+        owner: the user, if the quota holds for each user.
+        shared: whether it bounds several projects together, or a project's jobs that cannot borrow.
     """
 
     quota: Quota
@@ -47,12 +48,12 @@ class CapOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pool:
-    """Quotas that lend to each other: their (n,) rows, who shares, and the row of those together.
+    """Quotas that lend to each other.
 
     Attributes:
-        rows: (n,) of the quotas' own caps.
-        shares: (n,) whose projects use what others lend.
-        joint: row of the cap over all who use more than their own.
+        rows: (n,) rows of the quotas' own caps.
+        shares: (n,) quotas whose projects use the workers that others lend.
+        joint: row of the cap over all projects that use more than their own.
     """
 
     rows: IntArray
@@ -62,7 +63,7 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layout:
-    """Caps without what changes from moment to moment; letters as in ``Caps``."""
+    """The parts of the caps that only rules and groups determine; letters as in ``Caps``."""
 
     of: tuple[CapOf, ...]
     limit: FloatArray
@@ -75,9 +76,9 @@ class Quotas:
     """The quotas in force, and the groups of jobs that fall under the same ones."""
 
     def __init__(self) -> None:
-        #: what is in force, in the order in which it was told.
+        #: quotas in force, in the order in which they were set.
         self.rules: tuple[Quota, ...] = ()
-        #: of jobs that have come; the column ``group`` of the job table counts in them.
+        #: groups of submitted jobs; the column ``group`` of the job table indexes them.
         self.groups: list[_Group] = [_NOBODY]
         self._group_of: dict[_Group, int] = {_NOBODY: 0}
         self._made: tuple[tuple[object, ...], _Layout] | None = None
@@ -87,7 +88,7 @@ class Quotas:
         return self.group_of(job.project, job.owner, firm=is_firm(job))
 
     def group_of(self, project: str, owner: str, *, firm: bool) -> int:
-        """Return the number of a group, which is appended where it is new."""
+        """Return the number of a group, appending the group if it is new."""
         key = (project, owner, firm)
         found = self._group_of.get(key)
         if found is None:
@@ -96,17 +97,17 @@ class Quotas:
         return found
 
     def restore(self, rules: Sequence[Quota], groups: Sequence[_Group]) -> None:
-        """Bring back what was in force, and the groups."""
+        """Restore the quotas in force and the groups."""
         self.rules = tuple(rules)
         for project, owner, firm in groups:
             self.group_of(project, owner, firm=firm)
 
     def of(self, types: tuple[str, ...]) -> tuple[CapOf, ...]:
-        """Return what each of the caps is about."""
+        """Return the quota and jobs that each of the caps is about."""
         return self._layout(types).of if self.rules else ()
 
     def caps(self, jobs: JobTable, table: ConfigurationTable, now_s: float) -> Caps | None:
-        """Return the caps of this moment over all jobs; None where there are no quotas.
+        """Return the caps of this moment over all jobs; None if there are no quotas.
 
         Args:
             jobs: the job table.
@@ -132,7 +133,7 @@ class Quotas:
         table: ConfigurationTable,
         now_s: float,
     ) -> Caps:
-        """Add what is lent to those who ask for more than their own."""
+        """Add the lent workers to the caps of projects that ask for more than their own quota."""
         asks = np.flatnonzero((jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s))
         asked = caps.of_jobs(asks).asked(most_held(table)[jobs["profile"][asks]])
         limit, member = caps.limit.copy(), caps.member.copy()
@@ -153,12 +154,12 @@ class Quotas:
 
 
 def is_firm(job: Job) -> bool:
-    """Tell whether a lease of a job may have to be left to it beyond the end of a round."""
+    """Return whether a job's lease may have to last beyond the end of a round."""
     return not job.preemptible or job.min_run_time_s > 0.0
 
 
 def most_held(table: ConfigurationTable) -> IntArray:
-    """Return (U, K) most workers of each type that a job of each profile can hold."""
+    """Return (U, K) the most workers of each type that a job of each profile can hold."""
     runs = table.throughput > 0
     most: IntArray = np.where(runs[:, :, None], table.demand, 0).max(axis=1, initial=0)
     return most

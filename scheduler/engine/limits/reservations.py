@@ -11,39 +11,39 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray
     from scheduler.domain.reservation import Reservation
 
-#: What is recorded of a reservation whose only job has ended.
+#: Kind of the record that a reservation was released because its only job has ended.
 RELEASED: Final = "reservation_released"
 
 
 class Reservations:
-    """The reservations that are known, and the workers of each. Part of the engine's state."""
+    """Reservations and the workers of each. Part of the engine's state."""
 
     def __init__(self) -> None:
         #: in the order in which their windows begin.
         self.rules: tuple[Reservation, ...] = ()
-        #: name -> ids of the jobs that may use its workers; some may not be known, or no more.
+        #: name -> ids of the jobs that may use its workers; some jobs may be unknown or have ended.
         self.members: dict[str, set[str]] = {}
-        #: (name, job) of those that were given up in the call that is being handled.
+        #: (name, job) of the uses that were given up in the current call.
         self.given_up: set[tuple[str, str]] = set()
-        #: name -> its workers, ascending; fewer than it asks for where there are no more.
+        #: name -> its workers, ascending; fewer than it asks for if there are no more.
         self.workers: dict[str, tuple[int, ...]] = {}
-        #: those whose workers are set aside now.
+        #: reservations whose workers are set aside now.
         self.in_force: tuple[Reservation, ...] = ()
-        #: (W,) workers that could be granted when workers were chosen last; None before.
+        #: (W,) workers that could be granted at the last choice of workers; None before the first.
         self.seen: BoolArray | None = None
         #: when the next window begins or ends.
         self.next_s = math.inf
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to heed; most of the time there is not."""
+        """Return whether there are any reservations; usually there is no reservation."""
         return bool(self.rules)
 
     def lacking(self, rule: Reservation) -> int:
-        """Return how many workers a reservation is short of."""
+        """Return how many workers a reservation lacks."""
         return rule.workers - len(self.workers.get(rule.name, ()))
 
     def may_use(self, rule: Reservation, job_id: str) -> bool:
-        """Tell whether a job may use a reservation's workers."""
+        """Return whether a job may use a reservation's workers."""
         return job_id in self.members.get(rule.name, ())
 
     def forget(self, job_id: str) -> None:
@@ -52,7 +52,7 @@ class Reservations:
             members.discard(job_id)
 
     def dump(self) -> Mapping[str, Any]:
-        """Return it as values for a snapshot."""
+        """Return the reservations as values for a snapshot."""
         return {
             "rules": self.rules,
             "members": {name: tuple(sorted(jobs)) for name, jobs in self.members.items()},
@@ -63,7 +63,7 @@ class Reservations:
         }
 
     def restore(self, stored: Mapping[str, Any]) -> None:
-        """Take over what ``dump`` has returned; nothing of a release that knew none."""
+        """Restore the value of ``dump``; an empty one comes from a release without reservations."""
         if not stored:
             return
         self.rules = tuple(stored["rules"])

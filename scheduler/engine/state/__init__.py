@@ -1,1 +1,1 @@
-"""The state of the engine, what triggers its decisions, and which leases are protected."""
+"""The state of the engine, the triggers of its decisions, and protected leases."""

@@ -1,1 +1,1 @@
-"""Jobs, workers, leases and pairs as tables: what the engine knows, without rules."""
+"""Jobs, workers, leases and pairs as tables: the data of the engine, without rules."""

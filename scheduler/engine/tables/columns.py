@@ -1,4 +1,4 @@
-"""Columns: where a job's configurations went when a configuration table took another's place."""
+"""Columns: follow a job's configurations from one configuration table to the next."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 def moves(old: ConfigurationTable, new: ConfigurationTable) -> dict[int, IntArray]:
     """Follow the configurations of each profile to a new table.
 
-    A configuration is known again by its demand, and among several of one demand by its locality
-    and plan as far as they are still there. What may span nodes becomes nothing that may not.
+    A configuration is matched by its demand, and among several of one demand by its locality and
+    plan, if they still exist. A configuration that may span nodes never becomes one that may not.
 
     Args:
         old: the table so far; its profiles are the first ones of the new table.
         new: the table that takes its place, over the same worker types.
 
     Returns:
-        For each profile whose columns moved (J,): the new column of each of its configurations so
-        far, NONE where there is none any more.
+            For each profile whose columns moved (J,): the new column of each old configuration,
+            NONE if it is gone.
     """
     moved = {}
     for u, (before, after) in enumerate(zip(old.profiles, new.profiles, strict=False)):

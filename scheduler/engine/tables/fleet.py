@@ -1,4 +1,4 @@
-"""The fleet: the workers, by number, of a cluster that grows; numbers are never given twice."""
+"""The fleet: the workers, by number, of a cluster that grows; no number is used twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Fleet:
-    """Nodes and workers with what may be done with them. Arrays are views of growing buffers.
+    """Nodes and workers, and the state of each. Arrays are views of growing buffers.
 
     Letters: K worker types, W workers in all, V nodes; a node's workers are consecutive.
     """
@@ -29,11 +29,11 @@ class Fleet:
         self.worker_types: list[WorkerType] = list(cluster.worker_types)
         #: (K,) their names, in order.
         self.type_names: tuple[str, ...] = cluster.type_names
-        #: (V,) replaced nodes are among them under another name.
+        #: (V,) replaced nodes stay in the list under another name.
         self.nodes: list[Node] = list(cluster.nodes)
         #: node name -> its position, for exactly the nodes.
         self.position_of: dict[str, int] = {node.name: v for v, node in enumerate(self.nodes)}
-        #: W
+        #: W.
         self.workers = cluster.workers
         sizes = [len(node.workers) for node in self.nodes]
         self._node_start = Growing(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
@@ -42,12 +42,12 @@ class Fleet:
         self._in_service = Growing(np.ones(self.workers, dtype=bool))
         self._cordoned = Growing(np.zeros(self.workers, dtype=bool))
         self._retired = Growing(np.zeros(self.workers, dtype=bool))
-        #: whether any worker is cordoned: spares every round the question which ones.
+        #: whether any worker is cordoned: saves each round a look at all workers.
         self.any_cordoned = False
         self._set_aside = Growing(np.zeros(self.workers, dtype=bool))
-        #: likewise of workers that are set aside.
+        #: the same for workers that are set aside.
         self.any_set_aside = False
-        #: the same as a value; made when somebody asks.
+        #: the fleet as a value; made on access.
         self._cluster: Cluster | None = cluster
 
     @property
@@ -81,7 +81,7 @@ class Fleet:
 
     @property
     def retired(self) -> BoolArray:
-        """(W,) whether the worker is gone for ever; then it is not in service."""
+        """(W,) whether the worker is gone permanently; then it is not in service."""
         return self._retired.view
 
     @property
@@ -91,7 +91,7 @@ class Fleet:
 
     @property
     def grantable(self) -> BoolArray:
-        """(W,) workers that may be granted anew, to whomever; a copy."""
+        """(W,) workers that may be granted to any job; a copy."""
         result = self.in_service.copy()
         if self.any_cordoned:
             result &= ~self.cordoned
@@ -101,7 +101,7 @@ class Fleet:
 
     @property
     def capacity(self) -> FloatArray:
-        """(K,) workers of each type that are not gone for ever."""
+        """(K,) workers of each type that are not gone permanently."""
         return self.count(~self.retired).astype(float)
 
     @property
@@ -111,7 +111,7 @@ class Fleet:
 
     @property
     def cluster(self) -> Cluster:
-        """The fleet as a value; retired workers are still in it, since numbers stay."""
+        """The fleet as a value; it includes retired workers, since numbers stay."""
         if self._cluster is None:
             self._cluster = Cluster(worker_types=tuple(self.worker_types), nodes=tuple(self.nodes))
         return self._cluster
@@ -129,7 +129,7 @@ class Fleet:
         return counts.reshape(len(self.nodes), size)
 
     def workers_of(self, node: str) -> range:
-        """Return the numbers of a node's workers; none if there is no such node."""
+        """Return the numbers of a node's workers; empty if there is no such node."""
         position = self.position_of.get(node)
         if position is None:
             return range(0)
@@ -137,13 +137,13 @@ class Fleet:
         return range(first, behind)
 
     def add_types(self, worker_types: tuple[WorkerType, ...]) -> None:
-        """Append types that are new."""
+        """Append new types."""
         self.worker_types += worker_types
         self.type_names = tuple(kind.name for kind in self.worker_types)
         self._cluster = None
 
     def join(self, node: Node) -> None:
-        """Append a node of known types; one of the same name is renamed, its workers are gone."""
+        """Append a node of known types; an old node of the same name is renamed."""
         old = self.position_of.pop(node.name, None)
         if old is not None:
             self._rename(old)
@@ -171,7 +171,7 @@ class Fleet:
         self.position_of[name] = position
 
     def set_cordoned(self, workers: Sequence[int], *, cordoned: bool) -> None:
-        """Cordon workers, or no longer."""
+        """Cordon or uncordon workers."""
         self.cordoned[workers] = cordoned
         self.any_cordoned = bool(self.cordoned.any())
 
@@ -182,7 +182,7 @@ class Fleet:
         self.any_set_aside = bool(workers)
 
     def restore(self, in_service: BoolArray, cordoned: BoolArray, retired: BoolArray) -> None:
-        """Take over (W,) what may be done with each worker."""
+        """Restore (W,) the state of each worker."""
         self.in_service[:] = in_service
         self.cordoned[:] = cordoned
         self.any_cordoned = bool(cordoned.any())
@@ -208,7 +208,7 @@ class Fleet:
 
 
 class Growing:
-    """A one-dimensional array that is appended to at a cost that does not grow with its length."""
+    """A one-dimensional array; the cost of appending does not grow with its length."""
 
     __slots__ = ("_buffer", "_size")
 
@@ -218,7 +218,7 @@ class Growing:
 
     @property
     def view(self) -> NDArray[Any]:
-        """The array; writes go to it, and it is out of date after ``extend``."""
+        """The array; writes go to it. A view from before ``extend`` is out of date."""
         return self._buffer[: self._size]
 
     def extend(self, values: NDArray[Any]) -> None:

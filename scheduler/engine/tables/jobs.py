@@ -1,4 +1,4 @@
-"""The job table: what each round touches, in arrays."""
+"""The job table: the columns that each round reads and writes, as arrays."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _ROW = np.dtype(
         ("charged", np.int64),  # 1 while the time it runs counts against X, 0 for a bonus
         ("attempts", np.int64),  # leases granted so far, also in an earlier life
         ("failures", np.int64),  # own failures so far
-        ("losses", np.int64),  # leases lost in a row under which it did not get on
-        ("deaths", np.int64),  # agents that died soon after its starts, likewise
+        ("losses", np.int64),  # leases lost in a row during which it made no progress
+        ("deaths", np.int64),  # agents in a row that died soon after its starts
         ("weight", np.float64),
         ("total_steps", np.float64),
         ("steps_done", np.float64),  # last reported; never above total_steps
-        ("steps_safe", np.float64),  # when its last lease ended
+        ("steps_safe", np.float64),  # steps done when its last lease ended
         ("arrival_s", np.float64),
         ("deadline_s", np.float64),  # inf without one
         ("attained_worker_s", np.float64),  # worker-seconds received
         ("workers_held", np.float64),  # workers held now, half of them in a pair
         ("restart_s", np.float64),
-        ("retry_at_s", np.float64),  # may not run before; inf: until told otherwise
+        ("retry_at_s", np.float64),  # may not run before; inf: not until another event
         ("rank", np.float64),  # order in which left-over workers are offered; inf without one
-        ("x_only", np.int64),  # 1 where the policy means it to run by X and on nothing left over
+        ("x_only", np.int64),  # 1 if the policy gives it time by X only, no left-over workers
         ("unpreemptible", np.int64),  # 1 if it runs to its end once it has begun
-        ("saves", np.int64),  # 1 where it is certain that it saves its work when it has to leave
-        ("wasted", np.int64),  # leases in a row that were taken back and of which it kept nothing
-        ("kept", np.int64),  # why its lease goes on in this round, see ``keeping.Kept``
-        ("min_run_s", np.float64),  # for which a lease is not taken back
+        ("saves", np.int64),  # 1 if the job surely saves its work before it must leave
+        ("wasted", np.int64),  # leases in a row that were taken back and whose work was lost
+        ("kept", np.int64),  # why its lease goes on in this round: ``Kept``
+        ("min_run_s", np.float64),  # time for which a lease is not taken back
         ("lost_s", np.float64),  # seconds of the wasted leases
         ("group", np.int64),  # index into the engine's groups of jobs under the same quotas
         ("unfunded", np.int64),  # 1 while the budget of its project is spent
-        ("ahead_s", np.float64),  # seconds for which it was kept beyond its turn and charged
+        ("ahead_s", np.float64),  # seconds beyond its turn for which it was kept and charged
     ]
 )
-#: Rows as plain bytes: numpy copies named columns one by one, 25 times as slowly.
+#: Rows as plain bytes: numpy copies named columns one by one, which takes 25 times as long.
 _PLAIN = np.dtype((np.void, _ROW.itemsize))
 
 
@@ -70,8 +70,8 @@ class JobTable:
     Columns are read and written by name: ``table["weight"]`` is a view of length N. ``x`` and
     ``credit_s`` are (N, J) views: the allocation in force, and the seconds by which each
     configuration lags behind the time that X has promised so far (negative: it is ahead).
-    ``restarts_s`` is the (N, J) view of what a change to each configuration costs, in seconds; the
-    column ``restart_s`` is what it costs where no configuration is in question.
+    ``restarts_s`` is the (N, J) view of the seconds that a change to each configuration costs; the
+    column ``restart_s`` is the cost if no configuration is given.
     """
 
     def __init__(self, width: int = 1) -> None:
@@ -80,23 +80,23 @@ class JobTable:
         self._credit_s: FloatArray = np.zeros((16, width))
         self._restarts_s: FloatArray = np.zeros((16, width))
         self._size = 0
-        #: views of columns that were asked for since the table last grew or shrank.
+        #: views of the columns that were read since the table last grew or shrank.
         self._views: dict[str, NDArray[Any]] = {}
-        #: the column ``number`` as a list, since bisect beats numpy on single look-ups.
+        #: the column ``number`` as a list: bisect is faster than numpy on single look-ups.
         self._numbers: list[int] = []
         #: job id -> number, for exactly the jobs that have a row.
         self.number_of: dict[str, int] = {}
         #: number -> job, for exactly the jobs that have a row.
         self.job_of: dict[int, Job] = {}
-        #: (job id, number) of the rows that are gone since a copy was made or followed last; None
-        #: as long as there is no copy.
+        #: (job id, number) of rows removed since the last ``copy`` or ``follow``; None if there is
+        #: no copy.
         self._gone: list[tuple[str, int]] | None = None
 
     def __len__(self) -> int:
         return self._size
 
     def copy(self) -> JobTable:
-        """Return a copy, which stays as it is until it follows."""
+        """Return a copy, which changes only through ``follow``."""
         twin = JobTable()
         twin.number_of, twin.job_of = self.number_of.copy(), self.job_of.copy()
         self._gone = []
@@ -107,8 +107,8 @@ class JobTable:
     def follow(self, table: JobTable) -> None:
         """Become equal to the table of which this is the newest copy.
 
-        Names of jobs are hashed and counted one by one, so only what is new of them is copied; of
-        ten thousand jobs that takes a third of the time of a copy.
+        Job ids are hashed and counted one by one, so only new ones are copied; for ten thousand
+        jobs that takes a third of the time of a copy.
         """
         gone, table._gone = table._gone, []
         newest = self._numbers[-1] if self._numbers else NONE
@@ -126,7 +126,7 @@ class JobTable:
         self._take_columns(table)
 
     def _take_columns(self, table: JobTable) -> None:
-        """Copy arrays, in place where they fit: new memory costs more than to fill it."""
+        """Copy arrays, in place if they fit: allocating memory costs more than filling it."""
         if (len(self._rows), self._x.shape) != (len(table._rows), table._x.shape):
             self._rows = np.empty_like(table._rows)
             self._x, self._credit_s = np.empty_like(table._x), np.empty_like(table._x)
@@ -145,7 +145,7 @@ class JobTable:
         return view
 
     def record(self, row: int) -> Any:
-        """Return one row; its columns are read and written by name, quicker than by column."""
+        """Return one row; its columns are read and written by name, faster than by column."""
         return self._rows[row]
 
     def floats(self, column: str) -> FloatArray:
@@ -172,7 +172,7 @@ class JobTable:
         return self._restarts_s[: self._size]
 
     def restarts_held(self, rows: IntArray) -> FloatArray:
-        """Return (R,) what a change to the workers that rows hold, or to any, costs."""
+        """Return (R,) the restart cost of each row in its configuration, or its usual one."""
         held = self["configuration"][rows]
         there: FloatArray = self.restarts_s[rows, np.maximum(held, 0)]
         return np.where(held == NONE, self["restart_s"][rows], there)
@@ -187,12 +187,12 @@ class JobTable:
             self._restarts_s = np.concatenate([self._restarts_s, usual_s], axis=1)
 
     def move_columns(self, profile: int, columns: IntArray) -> None:
-        """Let X, credits and what runs follow a profile's configurations to other columns.
+        """Move X, credits and running configurations of a profile to other columns.
 
         Args:
             profile: row of the configuration table.
-            columns: (J,) new column of each configuration, NONE where it is gone; time that it was
-                promised is forgotten, and a job that runs in it does so as a bonus.
+            columns: (J,) new column of each configuration, NONE if it is gone; its credit is
+                dropped, and a job that runs in it goes on as a bonus.
         """
         rows = np.flatnonzero(self["profile"] == profile)
         kept = np.flatnonzero(columns != NONE)
@@ -247,12 +247,12 @@ class JobTable:
         return job
 
     def row_of(self, number: int) -> int:
-        """Return the row of a job number, -1 if it has none (any more)."""
+        """Return the row of a job number, -1 if it has no row (any more)."""
         row = bisect_left(self._numbers, number)
         return row if row < self._size and self._numbers[row] == number else NONE
 
     def rows_of(self, numbers: IntArray) -> IntArray:
-        """Return the rows of job numbers, -1 where a job has none (any more)."""
+        """Return the rows of job numbers, -1 for a job without a row."""
         own = self["number"]
         rows = np.searchsorted(own, numbers)
         rows[rows == self._size] = 0
@@ -268,8 +268,8 @@ class JobTable:
     def steps_left(self) -> FloatArray:
         """Return (N,) steps that each job is expected to have left, > 0.
 
-        A job that goes on past its length was thought to be shorter than it is. It is expected to
-        go on for as long as it has run; else it would seem nearly done for ever.
+        A job that runs past its length is longer than estimated. The estimate is then that it runs
+        as long again; otherwise it would seem nearly done until its end.
         """
         total, done = self["total_steps"], self["steps_done"]
         left = total - done
@@ -289,10 +289,10 @@ class JobTable:
         credit_s: FloatArray,
         restarts_s: FloatArray | None = None,
     ) -> None:
-        """Fill an empty table with what it held before; jobs in the order of their rows.
+        """Fill an empty table with stored rows; jobs in the order of their rows.
 
-        A column that the release which stored them did not have begins with zeros; ``restarts_s``
-        begins with what the column ``restart_s`` says.
+        A column that the storing release did not have begins with zeros; ``restarts_s`` then begins
+        with the values of the column ``restart_s``.
         """
         assert _ROW.names is not None
         self._size = len(x)

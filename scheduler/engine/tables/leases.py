@@ -1,4 +1,4 @@
-"""The lease book: who holds which workers, and who waits for them."""
+"""The lease book: the leases on each worker, and the planned leases that wait for workers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class WhyGranted(Protocol):
-    """Knows why planned leases were planned."""
+    """Gives the reasons of planned leases."""
 
     def of_grant(self, plan: PlannedLease) -> Cause:
-        """Return why a lease is granted; the same whenever it is asked for."""
+        """Return why a lease is granted; every call returns the same."""
         ...
 
 
@@ -34,16 +34,16 @@ class PlannedLease:
 
     Attributes:
         number: job number.
-        job_id: its name.
-        row: of the job when it was planned.
+        job_id: the job's id.
+        row: row of the job at planning.
         moves: whether the job held other workers then.
-        why: knows why it was planned.
+        why: gives the reason of this plan.
         configuration: single configuration, NONE in a pair.
         pair: entry of the pair table, NONE for a single job.
         charged: whether its time counts against X.
-        workers: where it will run.
-        blockers: leases that still hold these workers, or the job itself, or what a quota has room
-            for only when they have ended.
+        workers: the workers that it will hold.
+        blockers: leases that must end first: those that hold these workers or that the job itself
+            holds, and those that must end before a quota has room.
     """
 
     number: int
@@ -59,12 +59,12 @@ class PlannedLease:
 
     @property
     def cause(self) -> Cause:
-        """Why it was planned."""
+        """The reason of this plan."""
         return self.why.of_grant(self)
 
 
 class InForce(Mapping[int, Lease]):
-    """Lease id -> lease, each made when it is asked for."""
+    """Lease id -> lease; each ``Lease`` is made on access."""
 
     def __init__(self, batch_of: Mapping[int, Leases]) -> None:
         self._batch_of = batch_of
@@ -88,13 +88,13 @@ class LeaseBook:
         self._batch_of: dict[int, Leases] = {}
         #: lease id -> lease, for exactly the leases in force (revoked ones too until they end).
         self.leases: Mapping[int, Lease] = InForce(self._batch_of)
-        #: leases that have been revoked and not ended; a subset of ``leases``.
+        #: leases that are revoked and have not ended; a subset of ``leases``.
         self.stopping: set[int] = set()
-        #: worker -> ids of the leases on it; two only where they share.
+        #: worker -> ids of the leases on it; at most two, and two only for jobs that share.
         self.on_worker: list[list[int]] = [[] for _ in range(fleet.workers)]
         #: job number -> planned lease; its job holds no lease that is not stopping.
         self.planned: dict[int, PlannedLease] = {}
-        #: lease id -> plans that it blocks or blocked; may name plans that were dropped since.
+        #: lease id -> plans that it blocks or blocked; may contain plans that were dropped since.
         self.blocked_by: dict[int, list[PlannedLease]] = {}
         #: (W,) planned leases on each worker.
         self._reserved = Growing(np.zeros(fleet.workers, dtype=np.int64))
@@ -102,20 +102,20 @@ class LeaseBook:
         self._holders = Growing(np.zeros(fleet.workers, dtype=np.int64))
 
     def grow(self) -> None:
-        """Follow the fleet, which has grown."""
+        """Extend the arrays to a fleet that has grown."""
         more = self._fleet.workers - len(self.on_worker)
         self.on_worker += [[] for _ in range(more)]
         self._reserved.extend(np.zeros(more, dtype=np.int64))
         self._holders.extend(np.zeros(more, dtype=np.int64))
 
     def idle(self) -> BoolArray:
-        """Return (W,) workers that may be granted and that nobody holds or is about to hold."""
+        """Return (W,) workers that may be granted and are neither held nor planned."""
         free = (self._holders.view == 0) & (self._reserved.view == 0)
         result: BoolArray = self._fleet.grantable & free
         return result
 
     def idle_of(self, workers: Iterable[int]) -> BoolArray:
-        """Return (W,) those of some workers that are in service and that nobody is to have."""
+        """Return (W,) those of some workers that are in service, uncordoned and free."""
         result: BoolArray = np.zeros(len(self.on_worker), dtype=bool)
         result[list(workers)] = True
         result &= (self._holders.view == 0) & (self._reserved.view == 0)
@@ -140,7 +140,7 @@ class LeaseBook:
         return batch.workers[lease_id - batch.first_id]
 
     def granted_with(self, lease_ids: Iterable[int]) -> list[Leases]:
-        """Return the leases that each of some leases in force was granted with."""
+        """Return for each of some leases in force the batch of leases that it was granted in."""
         batch_of = self._batch_of
         return [batch_of[lease_id] for lease_id in lease_ids]
 
@@ -161,11 +161,11 @@ class LeaseBook:
         """Take leases out of force.
 
         Args:
-            lease_ids: in the order in which they ended.
+            lease_ids: in the order in which the leases ended.
 
         Returns:
-            The planned leases that nothing blocks any more, and for each of them the position of
-            the last lease that did; ascending.
+                The planned leases that nothing blocks any more, and for each of them the position
+                of the last lease that blocked it; ascending.
         """
         batch_of, on_worker, holders = self._batch_of, self.on_worker, self._holders.view
         ready, last = [], []
@@ -184,7 +184,7 @@ class LeaseBook:
         return ready, last
 
     def plan(self, plan: PlannedLease, own_lease: int, partner_lease: int) -> None:
-        """Reserve workers; what stands in the way is worked out here.
+        """Reserve workers for a plan, and find the leases that block it.
 
         Args:
             plan: the planned lease.
@@ -203,10 +203,10 @@ class LeaseBook:
         self.planned[plan.number] = plan
 
     def wait_for(self, waits: Iterable[tuple[PlannedLease, Iterable[int]]]) -> None:
-        """Let planned leases wait for further leases to end, whose workers they do not want.
+        """Let planned leases wait for further leases to end, whose workers they do not need.
 
         Args:
-            waits: planned leases, each with the ids of what it waits for.
+            waits: planned leases, each with the ids of the leases to wait for.
         """
         touched: set[int] = set()
         for plan, lease_ids in waits:
@@ -216,13 +216,13 @@ class LeaseBook:
                     self.blocked_by.setdefault(lease_id, []).append(plan)
                     touched.add(lease_id)
         if touched:
-            # In the order in which they were planned, as they are after a restart.
+            # In the order of planning, which a restart restores too.
             place = {number: i for i, number in enumerate(self.planned)}
             for lease_id in touched:
                 self.blocked_by[lease_id].sort(key=lambda one: place.get(one.number, -1))
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Drop the planned leases of jobs, of those that have one."""
+        """Drop the planned leases of some jobs, if they have any."""
         reserved = self._reserved.view
         for number in numbers:
             plan = self.planned.pop(number, None)
@@ -233,17 +233,17 @@ class LeaseBook:
     def forget_all(self) -> None:
         """Drop every planned lease."""
         self.planned.clear()
-        self.blocked_by = {}  # who has been told why keeps the old one
+        self.blocked_by = {}  # objects that explain a plan keep the old dict
         self._reserved.view[:] = 0
 
     def restore(self, leases: Iterable[Lease], stopping: Iterable[int]) -> None:
-        """Put leases in force that were so before."""
+        """Restore leases in force."""
         for lease in leases:
             self.add(Leases.of(lease))
         self.stopping.update(stopping)
 
     def restore_plan(self, plan: PlannedLease) -> None:
-        """Reserve workers as before; unlike ``plan``, what stands in the way is known."""
+        """Reserve workers for a stored plan; unlike in ``plan``, its blockers are known."""
         reserved = self._reserved.view
         for worker in plan.workers:
             reserved[worker] += 1

@@ -1,4 +1,4 @@
-"""The pair table: which jobs X lets share workers, and how far each pair lags."""
+"""The pair table: the jobs that share workers under X, and the credit of each pair."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class PairTable:
-    """Entries (two jobs, pair configuration); an entry's index is valid until the next ``replace``.
+    """Entries (two jobs, pair configuration); an index holds until the next ``replace``.
 
     Attributes:
         numbers: (Q, 2) job numbers of the members.
         index: (Q,) row of the configuration table's pairs.
-        x: (Q,) time fraction; 0 for an entry that only still runs.
+        x: (Q,) time fraction; 0 for an entry that is only still running.
         credit_s: (Q,) seconds promised and not yet received.
     """
 
@@ -53,7 +53,7 @@ class PairTable:
     ) -> None:
         """Take over a new allocation's pairs.
 
-        Entries that run or are planned to, and known credits, are kept.
+        Entries that run or are planned to run, and known credits, are kept.
         """
         waiting = [plan.pair for plan in planned]
         running = np.unique(np.concatenate([jobs.ints("pair"), np.array(waiting, dtype=np.int64)]))
@@ -82,7 +82,7 @@ class PairTable:
         self.index = np.concatenate([index, self.index[extra]])
 
     def renumber(self, old: ConfigurationTable, new: ConfigurationTable) -> None:
-        """Follow the pairs' rows to another configuration table; NONE where it has them no more."""
+        """Move the pairs' rows to another configuration table; NONE for a row that is gone."""
         if not len(self):
             return
         row_of = {key: p for p, key in enumerate(_keys(new))}
