@@ -52,16 +52,15 @@ _HANDLERS = {
 class Engine:
     """Turns facts into commands.
 
-    A call first moves the clock (credits and service accrue), then takes in the events in their
+    A call first moves the clock (credits and service accrue), then handles the events in their
     order, and last decides: ask the policy, plan the next round, or serve idle workers. While a
     question is open, decisions wait for its answer, but not longer than ``solve_grace_s``.
 
     Args:
-        cluster: the workers at first; it may be empty.
+        cluster: the workers at the start; it may be empty.
         settings: of the round mechanism.
         time_dependent: whether the policy's answer changes with progress alone.
-        usage_half_life_s: in which half of what entities have used is forgotten; 0 where the policy
-            does not ask for it.
+        usage_half_life_s: half-life of entities' usage; 0 if the policy does not ask for usage.
     """
 
     def __init__(
@@ -72,7 +71,8 @@ class Engine:
         time_dependent: bool = False,
         usage_half_life_s: float = 0.0,
     ) -> None:
-        #: everything that must survive a restart; for ``snapshot``, others read the properties.
+        #: everything that must survive a restart; only ``snapshot`` uses it, others read
+        #: properties.
         self.state = State(
             cluster,
             settings,
@@ -80,7 +80,7 @@ class Engine:
             usage_half_life_s=usage_half_life_s,
         )
 
-    # -- what others may read -------------------------------------------------------------------
+    # -- properties for readers -----------------------------------------------------------------
 
     @property
     def settings(self) -> EngineSettings:
@@ -89,7 +89,7 @@ class Engine:
 
     @property
     def jobs(self) -> JobTable:
-        """Active jobs in order of arrival; not to be written to, like all that follows."""
+        """Active jobs in order of arrival; read-only, like all the following."""
         return self.state.jobs
 
     @property
@@ -114,30 +114,30 @@ class Engine:
 
     @property
     def cluster(self) -> Cluster:
-        """The workers as a value, retired ones among them; the same object until nodes join."""
+        """The workers as a value, including retired ones; the same object until nodes join."""
         return self.state.fleet.cluster
 
     @property
     def in_service(self) -> BoolArray:
-        """(W,) workers that are neither lost nor drained nor retired; cordoned ones are among them.
+        """(W,) workers that are neither lost nor drained nor retired; cordoned ones are included.
 
-        A view: it changes with the engine's state, and is out of date when nodes have joined.
+        A view: it changes with the engine's state, and is out of date after nodes have joined.
         """
         return self.state.fleet.in_service
 
     @property
     def cordoned(self) -> BoolArray:
-        """(W,) workers on which nothing new is granted; a view like ``in_service``."""
+        """(W,) workers on which no new lease is granted; a view like ``in_service``."""
         return self.state.fleet.cordoned
 
     @property
     def retired(self) -> BoolArray:
-        """(W,) workers that are gone for ever; a view like ``in_service``."""
+        """(W,) workers that are gone permanently; a view like ``in_service``."""
         return self.state.fleet.retired
 
     @property
     def idle(self) -> BoolArray:
-        """(W,) workers that may be granted and that nobody holds or is about to hold; a copy."""
+        """(W,) workers that may be granted and are neither held nor planned; a copy."""
         return self.state.book.idle()
 
     @property
@@ -151,11 +151,11 @@ class Engine:
 
     @property
     def avoidance(self) -> Avoidance:
-        """Nodes that jobs avoid: they could not be started there, or have failed there."""
+        """Nodes that jobs avoid, because they failed or could not start there."""
         return self.state.assigner.avoidance
 
     def kept_away(self) -> BoolArray:
-        """Return (N,) jobs that nothing is left for, because of the nodes that they avoid."""
+        """Return (N,) jobs that have no configuration left, because they avoid nodes."""
         bars = self.state.assigner.bars(self.fleet.grantable)
         if bars is None:
             return np.zeros(len(self.jobs), dtype=bool)
@@ -167,7 +167,7 @@ class Engine:
 
     @property
     def confined(self) -> frozenset[int]:
-        """Numbers of the jobs that wait and may start within their entity's share only."""
+        """Numbers of the waiting jobs that may start within their entity's share only."""
         return frozenset(self.state.assigner.rooms)
 
     @property
@@ -176,7 +176,7 @@ class Engine:
         return self.state.quotas
 
     def quotas_held(self) -> tuple[Caps | None, tuple[CapOf, ...], IntArray]:
-        """Return the quotas of this moment, what each is about, and (Q,) workers held of each."""
+        """Return the caps of this moment, the quota of each, and (Q,) workers held of each."""
         state = self.state
         caps = state.caps()
         if caps is None:
@@ -186,17 +186,17 @@ class Engine:
 
     @property
     def reservations(self) -> Reservations:
-        """Workers that are kept for somebody, and for whom."""
+        """Reservations: workers set aside, and the jobs that may use them."""
         return self.state.reservations
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """The entities that were set, or have had jobs."""
+        """The entities that were set or have had jobs."""
         return tuple(self.state.entities)
 
     @property
     def usage_s(self) -> FloatArray | None:
-        """(E,) worker-seconds of each entity that fade away; None where none are counted."""
+        """(E,) decayed worker-seconds of each entity; None if usage is not counted."""
         usage = self.state.usage
         return usage.of(len(self.state.entities)).copy() if usage.half_life_s else None
 
@@ -232,7 +232,7 @@ class Engine:
 
     @property
     def question_open(self) -> bool:
-        """Whether the newest question still wants an answer."""
+        """Whether the newest question still waits for its answer."""
         return self.state.question_open
 
     @property
@@ -248,10 +248,10 @@ class Engine:
         row = self.state.row_of_job(job_id)
         return 0.0 if row == NONE else float(self.jobs["attained_worker_s"][row])
 
-    # -- the one entry --------------------------------------------------------------------------
+    # -- entry points ---------------------------------------------------------------------------
 
     def handle(self, *events: ev.Event, now: float) -> list[do.Command]:
-        """Take in facts that are true at ``now`` and say what must be done.
+        """Take in facts that are true at ``now`` and return the commands to perform.
 
         The same as ``handle_columns``, with each batch as single commands.
 
@@ -265,7 +265,7 @@ class Engine:
         return do.one_by_one(self.handle_columns(*events, now=now))
 
     def handle_columns(self, *events: ev.Event, now: float) -> list[do.Command | do.Batch]:
-        """Take in facts that are true at ``now`` and say what must be done, in batches.
+        """Take in facts that are true at ``now`` and return the commands to perform, in batches.
 
         Args:
             events: facts, in the order in which they happened.
@@ -318,7 +318,7 @@ class Engine:
     # -- decisions ------------------------------------------------------------------------------
 
     def _watch_round(self) -> None:
-        """See whether the next round must be planned; the timer only makes sure of a call then."""
+        """Check whether the next round must be planned; the timer only ensures a call then."""
         state = self.state
         due_s = state.round_end_s
         if due_s is None or state.plan_due:
@@ -372,7 +372,7 @@ class Engine:
                 do.ComputeAllocation(generation=state.generation, problem=problem, cause=cause)
             )
             state.set_timer(GRACE, state.now_s + state.settings.solve_grace_s, cause)
-        else:  # nobody competes, so nobody is promised time
+        else:  # no jobs compete, so X promises no time
             state.jobs.x[:] = 0.0
             state.pairs.x[:] = 0.0
             on_answers.promise_pinned(state)
@@ -382,7 +382,7 @@ class Engine:
         state = self.state
         assert state.round_end_s is not None
         length_s = state.settings.round_length_s
-        # Rounds that nobody planned in time are skipped.
+        # Rounds that were not planned in time are skipped.
         start_s = state.now_s
         if state.now_s < state.round_end_s + length_s:
             start_s = state.round_end_s
@@ -430,7 +430,7 @@ class Engine:
             state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
         self._keep(choice, pinned)
         newest = state.assigner.next_lease
-        # Until the policy has answered, what happened has yet to show its effect.
+        # Until the policy has answered, recent events may still cause changes.
         happened = state.occasions.begin_round(keep=state.question_open)
         grounds = self._grounds(choice, happened, is_round=True)
         cause = Cause(fact=FactKind.ROUND, round_number=state.round_number)
@@ -447,7 +447,7 @@ class Engine:
         if state.assigner.next_lease > newest:
             state.rows_moved()
         state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
-        # What was left by who could not be placed, or is kept for somebody.
+        # Some workers may be left over by jobs that could not be placed, or be reserved.
         state.serve_due |= bars is not None or state.fleet.any_set_aside
 
     def _grounds(self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool) -> Grounds:
@@ -464,7 +464,7 @@ class Engine:
         )
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:
-        """Let jobs on cordoned workers, or on their own ones, go on as they are."""
+        """Let pinned jobs go on as they are."""
         if not pinned.any():
             return
         jobs = self.state.jobs
@@ -473,13 +473,13 @@ class Engine:
         choice.charged[pinned] = jobs["charged"][pinned]
 
     def _leaves(self, pinned: BoolArray) -> BoolArray:
-        """Return (N,) jobs on workers that are set aside, but those that keep what they hold."""
+        """Return (N,) jobs on workers that are set aside, except pinned jobs."""
         stays, leaves = on_reservations.settled(self.state)
         result: BoolArray = (stays | leaves) & ~pinned
         return result
 
     def _shun(self) -> None:
-        """Find who must not be placed on workers that are reserved for later."""
+        """Find the jobs that must not be placed on workers that are reserved for later."""
         state = self.state
         if state.reservations:
             found = on_reservations.shunned(state)
@@ -499,7 +499,7 @@ class Engine:
         state.assigner.rooms = rooms(state)
         self._serve_on(state.book.idle(), None, happened)
         if state.assigner.rooms:
-            # Nobody else wants what is left.
+            # The other jobs do not want the workers that are left.
             within, state.assigner.rooms = state.assigner.rooms, {}
             self._serve_on(state.book.idle(), state.jobs["unpreemptible"] != 0, happened)
             state.assigner.rooms = within
@@ -515,13 +515,13 @@ class Engine:
         """Grant some idle workers.
 
         Args:
-            available: (W,) these.
+            available: (W,) the workers to grant.
             to: (N,) jobs that may have them; None for all.
-            happened: what has happened since workers were last served.
-            own: whether they are kept for these jobs, which then hold them as their due.
+            happened: events since workers were last served.
+            own: whether the workers are reserved for these jobs; their time is then charged.
         """
         if not available.any():
-            return  # before anything is asked of each job
+            return  # before any work per job
         state = self.state
         jobs = state.jobs
         eligible = jobs.runnable(state.now_s) & (jobs["status"] == WAITING)
@@ -559,7 +559,7 @@ class Engine:
         state.commands += granted
         state.rows_moved()
         if granted and state.assigner.manners.any_consolidated:
-            # What was chosen and found no node leaves its workers to others.
+            # A chosen job that found no node leaves its workers to others.
             chosen = (choice.configuration != NONE) | (choice.pair != NONE)
             state.serve_due |= bool((chosen & (jobs["lease"] == NONE)).any())
 

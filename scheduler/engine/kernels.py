@@ -54,17 +54,18 @@ def choose_entitled(
 ) -> BoolArray:
     """Choose the configurations of a round by how far each lags behind X.
 
-    Candidates are taken in the given order while their workers last. One that is urgent and finds
-    no room may push a chosen single job to another of its configurations, so that both run.
+    Candidates are taken in the given order while their workers last. An urgent candidate without
+    room may push a chosen single job to another of its configurations, so that both run.
 
     Args:
         order: (C,) candidates, most deserving first.
         first: (C,) row of the (first) member.
         second: (C,) row of the second member, -1 for a single job.
         demand: (C, K) workers.
-        promise: (C,) number that candidates share if they are one job's and of equal value; -1
-            for those that share none.
-        urgent: (C,) which candidates may push others; these only to where it is of equal value.
+        promise: (C,) number that candidates of one job and of equal value share; -1 for
+            candidates that share no number.
+        urgent: (C,) candidates that may push others; urgent ones are pushed only to candidates
+            of equal value.
         free: (K,) workers to give; reduced in place.
         busy: (N,) rows that already run in this round; updated in place.
 
@@ -100,7 +101,7 @@ def _make_room(
     free: IntArray,
     chosen: BoolArray,
 ) -> bool:
-    """Move one chosen single job elsewhere so that ``wanted`` fits. True if it does."""
+    """Move one chosen single job to another configuration so that ``wanted`` fits, if possible."""
     for here in order:
         if not chosen[here] or second[here] >= 0 or (urgent[here] and promise[here] < 0):
             continue
@@ -129,7 +130,7 @@ def _make_room(
 def _equal(
     row: int, wanted: int, profile: IntArray, choice: IntArray, group: IntArray, slot: IntArray
 ) -> int:
-    """Return the configuration of a slot that is of equal value to a row's, -1 without one."""
+    """Return the configuration of a slot with equal value to a row's choice, -1 without one."""
     u = profile[row]
     for j in range(group.shape[1]):
         if group[u, j] == group[u, choice[row]] and slot[u, j] == wanted:
@@ -147,11 +148,11 @@ def _movers(
     slot: IntArray,
     slots: int,
 ) -> tuple[IntArray, IntArray]:
-    """List who is to run in one slot and could stay in another, in order of their rows.
+    """List the jobs that are to run in one slot and could stay in another, in order of their rows.
 
     Returns:
-        (S, S + 1) first of each list, who could not stay in the last column, -1 for none; and (R,)
-        the next one after each.
+        (S, S + 1) first of each list, -1 for an empty one; jobs that could not stay are in the last
+        column. And (R,) the next job after each.
     """
     head = np.full((slots, slots + 1), np.int64(-1))
     after = np.full(len(rows), np.int64(-1))
@@ -179,16 +180,16 @@ def swap_equals(
     slot: IntArray,
     barred: BoolArray,
 ) -> None:
-    """Swap what two jobs are to run, as long as one of them can stay, or both, and neither loses.
+    """Swap the choices of two jobs while at least one of them can stay and neither loses value.
 
     Args:
-        rows: (R,) rows that are to run something else than they hold.
+        rows: (R,) rows that are to run another configuration than they hold.
         profile: (N,) profile of each row.
         held: (N,) configuration held, -1 for none.
         choice: (N,) configuration that each row is to run; changed in place.
         group: (U, J) number that a profile's configurations of equal value share.
         slot: (U, J) number that all configurations of one demand share.
-        barred: (N, J) what rows cannot have; (0, 0) where nothing is barred.
+        barred: (N, J) configurations that rows cannot have; (0, 0) if there are no bars.
     """
     slots = slot.max() + 1 if slot.size else 0
     nothing = np.int64(-1)
@@ -250,10 +251,10 @@ def _sum(more: IntArray, which: BoolArray, less: IntArray) -> IntArray:
 
 @njit(cache=True)
 def _exchanged(more: IntArray, loses: BoolArray, gain: FloatArray) -> BoolArray:
-    """Return who must stay so that jobs that would lose all their work need not move.
+    """Return the jobs that must stay so that jobs that would lose all their work need not move.
 
-    Those jobs, each with the ones that came for its workers, the least gain first; without those
-    that leave or take workers that nobody else exchanges.
+    These are those jobs, each with the jobs that come for its workers, the least gain first. Jobs
+    that leave workers, or take workers, that no other job exchanges are left out.
     """
     stays = np.zeros(len(more), dtype=np.bool_)
     nothing = np.zeros(more.shape[1], dtype=np.int64)
@@ -281,7 +282,7 @@ def _exchanged(more: IntArray, loses: BoolArray, gain: FloatArray) -> BoolArray:
 
 @njit(cache=True)
 def _drop_excess(fits: BoolArray, more: IntArray, free: IntArray) -> None:
-    """Keep the changes of a mask that can be made at once: drop the last that ask too much."""
+    """Reduce a mask to changes that can be made at once: drop the last that ask too much."""
     while True:
         lacking = _sum(more, fits, free)
         k = np.argmax(lacking)
@@ -305,15 +306,15 @@ def choose_staying(
     """Choose which of the jobs that are about to move stay where they are.
 
     Args:
-        more: (R, K) workers that each asks for beyond those it gives up, if it stays.
-        content: (R,) whose move gains nothing that is certain.
-        wanted: (R,) who may stay although other workers become idle by it.
-        loses: (R,) who keeps nothing when it is preempted, and has begun anew before.
-        gain: (R,) factor by which each would be faster where its turn is.
+        more: (R, K) workers that each job asks for beyond those it gives up, if it stays.
+        content: (R,) jobs whose move has no certain gain.
+        wanted: (R,) jobs that may stay although other workers become idle by it.
+        loses: (R,) jobs that lose all work when they are preempted, and have restarted before.
+        gain: (R,) factor by which each job would be faster in its chosen configuration.
         free: (K,) workers that are left over; changed in place.
 
     Returns:
-        (R,) who stays.
+        (R,) jobs that stay.
     """
     nothing = np.zeros(len(free), dtype=np.int64)
     stays: BoolArray = _exchanged(more, loses, gain)
@@ -337,14 +338,14 @@ def choose_leftover(
     keep_gain: FloatArray,
     free: IntArray,
 ) -> IntArray:
-    """Offer the workers that are left to waiting jobs, each its fastest configuration with room.
+    """Offer the left-over workers to waiting jobs: to each its fastest configuration with room.
 
     Args:
         order: (R,) rows in the order in which they may choose.
         throughput: (N, J) steps/s.
         demand: (N, J, K) workers.
         held: (N,) configuration held now, -1 for none; a job leaves it only for a gain.
-        keep_gain: (N,) factor >= 1 by which another configuration must be faster than the held.
+        keep_gain: (N,) factor >= 1 by which another configuration must be faster than the held one.
         free: (K,) workers to give; reduced in place.
 
     Returns:
@@ -373,10 +374,10 @@ def choose_leftover(
 def place(
     demands: IntArray, available: BoolArray, type_of: IntArray, node_start: IntArray
 ) -> IntArray:
-    """Choose concrete workers: gangs on the fewest nodes, single workers where it is tightest.
+    """Choose concrete workers: gangs on the fewest nodes, single workers on the fullest nodes.
 
-    Larger requests choose first. One for which there are not enough workers is given none, and
-    what it might have had is left over.
+    Larger requests choose first. A request for which there are not enough workers gets none; its
+    workers are left over.
 
     Args:
         demands: (R, K) workers by type that each request asks for.
@@ -427,7 +428,7 @@ def place(
 def _tightest(free: IntArray, k: int, missing: int) -> int:
     """Return the node on which to place ``missing`` workers of type ``k``, -1 for none.
 
-    The one with the fewest free workers that holds all of them, or else the one that holds most.
+    It is the node with the fewest free workers that holds all of them, or else the one with most.
     """
     best = -1
     for v in range(len(free)):
@@ -458,13 +459,14 @@ def price_bound(
 
     At any prices p >= 0 a choice is worth at most p * free plus the largest gain of each job,
     max(0, value - p * demand), since it uses no more than the free workers and runs no job twice.
-    The least such bound is that of the linear relaxation, in which workers can be divided. Prices
-    are improved by subgradients with Polyak's step lengths while the bound is above ``target``.
+    The least such bound is that of the linear relaxation, in which workers can be divided. The
+    prices are improved by subgradients with Polyak's step lengths while the bound is above
+    ``target``.
 
     Args:
         value: (E,) value of each entry.
         demand: (E, R) amount of each resource that it takes.
-        begin: (G + 1,) first entry of each job, and at the end E.
+        begin: (G + 1,) first entry of each job, then E.
         free: (R,) free amount of each resource.
         target: value of the best known choice.
         steps: most improvements.
@@ -522,13 +524,13 @@ def search_core(
 ) -> tuple[IntArray, float, bool]:
     """Choose one option for each job with the least loss against the bound by prices.
 
-    The search goes depth first. It leaves a branch as soon as that has lost as much as the best
-    known choice. Workers that stay free at the end are lost at their price.
+    The search goes depth first. It leaves a branch as soon as the branch has lost as much as the
+    best known choice. Workers that stay free at the end are lost at their price.
 
     Args:
         loss: (E,) loss of each option, ascending for each job; waiting is one of the options.
         demand: (E, R) amount of each resource that an option takes.
-        begin: (G + 1,) first option of each job, and at the end E.
+        begin: (G + 1,) first option of each job, then E.
         free: (R,) free amount of each resource; unchanged after a complete search.
         price: (R,) price of each resource.
         most: a choice must lose less than this.
@@ -589,15 +591,16 @@ def group_alike(
     Args:
         order: (U, J) configurations of each profile, the fastest first.
         steps: (U, J) steps/s.
-        workers: (U, J) held.
+        workers: (U, J) workers of each configuration.
         price: (U, J) USD per hour.
-        margin: (2,) the most by which logarithms of figures of equal value differ, and a trace that
-            is left to rounding; see ``scheduler.domain.configuration.margin``.
-        doubt: (U, J) of each figure.
-        group: (U, J) -1; becomes the first configuration of equal value if the job can run there.
+        margin: (2,) the most by which logarithms of throughputs of equal value differ, and the
+            allowance for rounding; see ``scheduler.domain.configuration.margin``.
+        doubt: (U, J) of each throughput.
+        group: (U, J) -1; becomes the first configuration of equal value if the job can run
+            there.
     """
     for u in range(len(steps)):
-        # The fastest leads, so that nothing in a group is further from it than the doubt.
+        # The fastest leads, so that each member differs from it by at most the doubt.
         for j in order[u]:
             if steps[u, j] <= 0.0 or group[u, j] >= 0:
                 continue

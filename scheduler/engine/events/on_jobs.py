@@ -1,4 +1,4 @@
-"""What happens to jobs: submitted, stopped, released, changed."""
+"""Events of jobs: submitted, stopped, released, changed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
 
 
 def entity_of(state: State, name: str) -> int:
-    """Return the position of an entity, which is appended where nobody has named it before."""
+    """Return the position of an entity, appending the entity if it is new."""
     entity = state.entity_of.get(name)
     if entity is None:
         entity = state.entity_of[name] = len(state.entities)
@@ -84,7 +84,7 @@ def _agent_died(state: State, event: ev.AgentDied) -> None:
 
 
 def _stop(state: State, job_id: str, how: RevokeReason, why: str = "") -> None:
-    """Cancel or hold a job; a lease that it has is revoked first."""
+    """Cancel or hold a job; a lease that it holds is revoked first."""
     row = state.row_of_job(job_id)
     if row == NONE:
         return

@@ -1,4 +1,4 @@
-"""What happens to leases: progress under them, and their ends."""
+"""Events of leases: progress and ends."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from scheduler.engine.state.state import State
 
 
-#: A job that has run for so long under a lease has got on, whether it saves anything or not.
+#: A job that has run this long under a lease has made progress, even if it saves nothing.
 GOT_ON_S: Final = 60.0
-#: Of so many completed jobs it is kept what they took.
+#: Number of completed jobs whose worker-seconds are kept.
 MOST_COMPLETED: Final = 512
-#: How often the wait after losses in a row doubles, and after failures: a float ends at 2^1024.
+#: Most doublings of the wait after losses and failures in a row: a float ends at 2^1024.
 LOSS_DOUBLINGS: Final = 4
 FAILURE_DOUBLINGS: Final = 64
-#: A job avoids a node on which it failed for so many times the wait before its next try. Waits
-#: double, so its next three tries go elsewhere.
+#: A job avoids a node on which it failed for this many times the wait before its next try. Waits
+#: double, so its next three tries go to other nodes.
 AWAY: Final = 8.0
 
 
@@ -42,7 +42,7 @@ def _progress(state: State, event: ev.ProgressReported) -> None:
     known = rows != NONE
     rows = rows[known]
     done = np.minimum(event.steps_done[known], jobs["total_steps"][rows])
-    # A late report of the same lease, or one that is no number, takes nothing back.
+    # A late report of the same lease, or a report of nan, does not lower the steps.
     jobs["steps_done"][rows] = np.fmax(jobs["steps_done"][rows], done)
 
 
@@ -68,16 +68,16 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     if record["status"] == RUNNING:
         record["status"] = WAITING
     state.rows_moved()
-    # A job on cordoned workers, or on its own ones, competed for nothing; now it does.
+    # A job on cordoned workers, or on its own reservation, competed for nothing; now it does.
     fleet = state.fleet
     apart = fleet.any_cordoned and fleet.cordoned[list(lease.workers)].any()
     if apart or (fleet.any_set_aside and fleet.set_aside[list(lease.workers)].any()):
         state.heed(serve=False)
     if event.unstarted or state.assigner.avoidance:
         _heed_start(state, event, lease)
-    # Workers that are given back in the ordinary course of a round are no news to anybody.
+    # Workers that are given back in the ordinary course of a round need no note.
     ordinary = revoked and event.reason is EndReason.RELEASED
-    told = event.reason is EndReason.COMPLETED or ordinary  # of those ``_after`` tells
+    told = event.reason is EndReason.COMPLETED or ordinary  # ``_after`` notes a completion
     if not told or event.lease_id in state.after_end:
         state.heed(ask=False)
     state.serve_due = True
@@ -92,7 +92,7 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
 
 
 def _released(state: State, event: ev.LeasesReleased) -> None:
-    """Take in releases as columns where all are preemptions in the ordinary course of a round."""
+    """Handle releases as columns if all are preemptions in the ordinary course of a round."""
     rows = state.rows_under(event.lease_ids)
     lease_ids = event.lease_ids.tolist()
     if not _ordinary(state, lease_ids, rows):
@@ -140,7 +140,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
 
 
 def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
-    """Return whether all are leases of running jobs that were revoked for a round, and no more."""
+    """Return whether all leases are of running jobs, were revoked for a round, and no more."""
     if state.after_end or state.assigner.avoidance or state.fleet.any_cordoned:
         return False
     if state.fleet.any_set_aside:
@@ -155,14 +155,14 @@ def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
 def _heed_what_was_kept(
     state: State, job_id: str, row: int, steps_done: float, ran_s: float
 ) -> None:
-    """Note whether a job has lost its work with a lease; must come before its steps are noted.
+    """Note whether a job has lost its work with a lease; call it before its steps are stored.
 
     Args:
         state: of the engine.
         job_id: the job.
         row: its row.
-        steps_done: that outlive the lease.
-        ran_s: seconds of a lease that it was told to give back; 0 for one that ended otherwise.
+        steps_done: steps that outlive the lease.
+        ran_s: seconds of a lease that was revoked; 0 for one that ended otherwise.
     """
     jobs = state.jobs
     if steps_done > jobs["steps_safe"][row]:
@@ -193,7 +193,7 @@ def _saved(state: State, event: ev.WorkSaved) -> None:
 
 
 def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
-    """Let a job avoid for a while the nodes on which it could not be started."""
+    """Let a job avoid for a while the nodes on which it could not start."""
     avoidance, number = state.assigner.avoidance, lease.job_number
     first_s = state.settings.avoid_node_s
     unstarted = set(event.unstarted).intersection(lease.workers) if event.unstarted else set()
@@ -210,7 +210,7 @@ def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
 
 
 def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preempted: bool) -> None:
-    """Decide what becomes of the job whose lease ended."""
+    """Decide about the job whose lease ended: end, retry or requeue it."""
     wish = state.after_end.pop(event.lease_id, None)
     if event.reason is EndReason.COMPLETED:
         took, before = state.jobs["attained_worker_s"][[row]], state.completed_worker_s
@@ -222,7 +222,7 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
     elif event.reason is EndReason.FAILED:
         _failed(state, row, lease, event.failed)
     elif event.reason is EndReason.LOST and event.unstarted and state.settings.avoid_node_s:
-        # It avoids the nodes, longer each time, and need not wait for others.
+        # It avoids the nodes, longer each time, and need not wait on other nodes.
         state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
     elif event.reason is EndReason.LOST:
         _lost(state, row, lease)
@@ -250,8 +250,8 @@ def _look_elsewhere(
 ) -> None:
     """Let the next tries of a job go to nodes on which it has not failed.
 
-    If there are no such nodes, it avoids only those on which it has failed now. If it can run only
-    there, it avoids none.
+    If there are no such nodes, it avoids only the nodes of this failure. If it can run only there,
+    it avoids no node.
     """
     avoidance, number = state.assigner.avoidance, lease.job_number
     workers = set(failed).intersection(lease.workers)
@@ -269,12 +269,12 @@ def _look_elsewhere(
 
 
 def failure_wait_s(state: State, failures: int) -> float:
-    """Return how long a job waits after that many failures of its own; 1 at least."""
+    """Return how long a job waits after ``failures`` (>= 1) of its own."""
     return state.settings.retry_backoff_s * 2.0 ** min(failures - 1, FAILURE_DOUBLINGS)
 
 
 def _lost(state: State, row: int, lease: Lease) -> None:
-    """Let a job that is lost again and again wait; a single loss is no fault of its own."""
+    """Back off a job that is lost repeatedly; a single loss is no fault of its own."""
     state.jobs["losses"][row] += 1
     losses = int(state.jobs["losses"][row])
     if losses == 1:
@@ -295,7 +295,7 @@ def _back_off(state: State, row: int, lease: Lease, wait_s: float) -> None:
 
 
 def set_retry_timer(state: State) -> None:
-    """Ask to be woken when the next job may be tried again."""
+    """Set the timer for the next time at which a job may be retried."""
     due = state.jobs["retry_at_s"]
     due_s = float(due[due > state.now_s].min(initial=np.inf))
     due_s = min(due_s, state.assigner.avoidance.next_s(state.now_s))

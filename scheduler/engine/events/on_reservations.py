@@ -1,15 +1,14 @@
-"""Reservations in the engine: which workers are set aside, for whom, and from when on.
+"""Reservations in the engine: the workers that are set aside, their users, and the time.
 
-From the round on in which a window begins, until it ends, its workers are *set aside*: they are no
-part of what the policy is asked about, nothing of others is granted or extended there, and jobs of
-the owner that wait are served there first and stay until they are done. The round that ends first
-thing in the window is so the last one of others there, and the owner's jobs begin no later than
-their workers are free.
+The workers of a reservation are *set aside* from the round in which its window begins until the
+window ends. The policy's problem does not contain them, and other jobs get no leases or extensions
+there. Waiting jobs of the owner are served there first and stay until they are done. So the round
+that ends first in the window is the last one of other jobs there, and the owner's jobs begin as
+soon as their workers are free.
 
-Which workers these are is decided when the reservation is made, nodes in one piece where they can
-be had, and again where one of them goes out of service. Until the window, jobs that could not give
-them back in time are not placed there: those that are not to be preempted and would last longer,
-and those that are promised a least time.
+The workers are chosen when the reservation is made, as whole nodes if possible, and again if one of
+them goes out of service. Before the window, jobs that could not give them back in time are not
+placed there: jobs that are not preemptible and would last longer, and jobs with a least run time.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
     from scheduler.domain.reservation import Reservation
     from scheduler.engine.state.state import State
 
-#: Name of the timer that wakes when a window begins or ends.
+#: Name of the timer that fires when a window begins or ends.
 WINDOW: Final = "window"
-#: What moving away from a worker costs, for the choice of workers: nothing, a restart, a promise.
+#: Cost of taking a worker, for the choice of workers: nothing, a restart, a broken promise.
 _FREE, _HELD, _FIRM = 0, 1, 2
 
 
-# -- what is told -----------------------------------------------------------------------------
+# -- handlers ---------------------------------------------------------------------------------
 
 
 def _changed(state: State, event: ev.ReservationsChanged) -> None:
-    # Who told this did not know yet of a job that has ended in the same call.
+    # The sender of this event did not know yet of a job that has ended in the same call.
     given_up = state.reservations.given_up
     known = (rule for rule in event.reservations if (rule.name, rule.job) not in given_up)
     rules = sorted(known, key=lambda rule: (rule.from_s, rule.name))
@@ -49,7 +48,7 @@ def _changed(state: State, event: ev.ReservationsChanged) -> None:
 
 
 def _put(state: State, rules: tuple[Reservation, ...], members: dict[str, set[str]]) -> None:
-    """Let these be the reservations from now on."""
+    """Replace the reservations."""
     found = state.reservations
     found.rules, found.members = rules, members
     found.in_force = tuple(rule for rule in found.in_force if rule in found.rules)
@@ -66,7 +65,7 @@ def _entitled(state: State, event: ev.JobEntitled) -> None:
 
 
 def end_job(state: State, row: int, kind: str, **data: float | str) -> None:
-    """Let a job end, and give up what was reserved for it alone.
+    """End a job, and release the reservations that were made for it alone.
 
     All jobs may use those workers in the step in which it ends.
 
@@ -97,11 +96,11 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
 }
 
 
-# -- what follows -----------------------------------------------------------------------------
+# -- effects ----------------------------------------------------------------------------------
 
 
 def heed_windows(state: State) -> None:
-    """Bring workers and what is set aside to the time and the fleet; before anything is decided."""
+    """Update the reservations to the time and the fleet; called before any decision."""
     found, fleet = state.reservations, state.fleet
     usable = fleet.in_service & ~fleet.cordoned
     if found.seen is None or not np.array_equal(found.seen, usable):
@@ -133,7 +132,7 @@ def heed_windows(state: State) -> None:
 
 
 def _horizon_s(state: State) -> float:
-    """Return until when leases may be granted or extended by what is decided now."""
+    """Return until when the leases last that this call may grant or extend."""
     length_s, end_s = state.settings.round_length_s, state.round_end_s
     if end_s is None or (state.plan_due and state.now_s >= end_s + length_s):
         return state.now_s + length_s
@@ -141,7 +140,7 @@ def _horizon_s(state: State) -> float:
 
 
 def _set_aside(state: State, in_force: tuple[Reservation, ...]) -> None:
-    """Set the workers of some reservations aside; what is planned there of others is dropped."""
+    """Set the workers of some reservations aside; drop the plans of other jobs there."""
     found, fleet = state.reservations, state.fleet
     found.in_force = in_force
     fleet.set_set_aside([w for rule in in_force for w in found.workers[rule.name]])
@@ -169,10 +168,10 @@ def users(state: State, rule: Reservation) -> BoolArray:
 
 
 def settled(state: State) -> tuple[BoolArray, BoolArray]:
-    """Return (N,) jobs that stay on workers set aside for them, and those that have to leave some.
+    """Return (N,) jobs that stay on workers set aside for them, and jobs that must leave such.
 
-    Who runs on workers of a reservation in force, all of them its own, is left alone; everybody
-    else on a worker that is set aside leaves.
+    A job stays if all its workers belong to one reservation in force that it may use. Every other
+    job on a worker that is set aside leaves.
     """
     jobs, book, found = state.jobs, state.book, state.reservations
     stays: BoolArray = np.zeros(len(jobs), dtype=bool)
@@ -193,12 +192,12 @@ def settled(state: State) -> tuple[BoolArray, BoolArray]:
 
 
 def pinned(state: State) -> BoolArray:
-    """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
+    """Return (N,) pinned jobs: they keep their workers, and compete for nothing.
 
-    Whoever outbid such a job could not run in its place, so the time would be lost. Likewise
-    those on workers that are set aside for them; but not who holds some that are set aside for
-    others. Those for whom their quotas have no room are not among them: the oldest leases go
-    on.
+    These are jobs on cordoned workers: a job that outbids one of them cannot run in its place, so
+    the time would be lost. Also jobs on workers that are set aside for them, but no job on workers
+    that are set aside for others. If quotas have no room for all of them, the oldest leases go on
+    and the other jobs are left out.
     """
     result = np.zeros(len(state.jobs), dtype=bool)
     if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
@@ -223,10 +222,11 @@ def pinned(state: State) -> BoolArray:
 
 
 def cleared(state: State, rule: Reservation) -> bool:
-    """Tell whether a reservation's workers are to be given to its owner's jobs.
+    """Return whether the workers of a reservation may be granted to its owner's jobs.
 
-    Before the window, only once nobody else is on any of them, so that a gang is not outrun by
-    those who ask for less; and not while the window of another reservation of them lasts.
+    Before the window, this needs that no other job is on any of them, so that smaller jobs do not
+    overtake a gang. Also no other reservation of these workers may have an earlier window that
+    still lasts.
     """
     book, found = state.book, state.reservations
     if state.now_s >= rule.from_s:
@@ -242,7 +242,7 @@ def cleared(state: State, rule: Reservation) -> bool:
 def until_its_end(state: State, rule: Reservation) -> list[int]:
     """Return the workers of a reservation in force that can be granted until the round ends.
 
-    Where its window ends in this round, and that of another reservation begins, workers of both are
+    If its window ends in this round and that of another reservation begins, workers of both are
     kept for the other one.
     """
     found = state.reservations
@@ -252,10 +252,10 @@ def until_its_end(state: State, rule: Reservation) -> list[int]:
 
 
 def shunned(state: State) -> list[tuple[Reservation, IntArray, BoolArray]]:
-    """Return the reservations that are still to come, and who must not be placed there, by number.
+    """Return future reservations, with the jobs that must not be placed on their workers.
 
     Returns:
-        For each its (n,) numbers of jobs that could not leave in time, and (W,) its workers.
+        For each the (n,) numbers of jobs that could not leave in time, and (W,) its workers.
     """
     found, jobs, table = state.reservations, state.jobs, state.table
     later = [rule for rule in found.rules if rule not in found.in_force]
@@ -285,15 +285,15 @@ def _mask(state: State, workers: Sequence[int]) -> BoolArray:
     return mask
 
 
-# -- which workers ----------------------------------------------------------------------------
+# -- choice of workers ------------------------------------------------------------------------
 
 
 def _choose(state: State, usable: BoolArray) -> None:
-    """Choose the workers of all reservations; each keeps what it has as far as it can."""
+    """Choose the workers of all reservations; each keeps its workers as far as possible."""
     found = state.reservations
     chosen = _choice(state, usable, found.workers)
     if any(len(chosen[rule.name]) < rule.workers for rule in found.rules):
-        # What some keep may stand in the way of others; only those in force have to keep it.
+        # Kept workers may block other reservations; only those in force must keep theirs.
         kept = {rule.name: found.workers.get(rule.name, ()) for rule in found.in_force}
         other = _choice(state, usable, kept)
         if sum(map(len, other.values())) > sum(map(len, chosen.values())):
@@ -323,7 +323,7 @@ def _choice(
 def _pick(
     state: State, rule: Reservation, open_to: BoolArray, kept: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Pick workers: those it has, then of few nodes, and where few have to leave."""
+    """Pick workers: kept ones, then those on few nodes, and those with few jobs to move."""
     own = [w for w in kept if w < len(open_to) and open_to[w]][: rule.workers]
     open_to[own] = False
     need = rule.workers - len(own)
@@ -351,7 +351,7 @@ def _pick(
 
 
 def _costs(state: State, rule: Reservation) -> list[int]:
-    """Return what taking each worker would cost those who hold it now."""
+    """Return the cost of taking each worker, for the jobs that hold it now."""
     jobs, book, found = state.jobs, state.book, state.reservations
     cost = [_FREE] * state.fleet.workers
     for lease_id, lease in book.leases.items():

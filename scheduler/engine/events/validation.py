@@ -1,4 +1,4 @@
-"""Checks of what the engine is told, before it changes anything."""
+"""Checks of the engine's input, before it changes the state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Checker:
-    """Checks the events of one call; later ones may build on what earlier ones bring.
+    """Checks the events of one call; later events may use nodes and types of earlier ones.
 
     Args:
         fleet: the workers before the call.
-        table: the configurations known before it.
+        table: the configurations before the call.
     """
 
     def __init__(self, fleet: Fleet, table: ConfigurationTable) -> None:
@@ -36,10 +36,10 @@ class Checker:
         self._retired: set[int] = set()
 
     def check(self, event: ev.Event) -> None:
-        """Refuse an event that cannot be a fact.
+        """Refuse a malformed event.
 
         Raises:
-            InputError: it names the event's field and value.
+            InputError: the message names the event's field and value.
         """
         match event:
             case ev.ProgressReported():
@@ -201,7 +201,7 @@ def _check_job(event: ev.WeightChanged | ev.DeadlineChanged | ev.JobDeferred) ->
 
 
 def fault_of(answer: ev.AllocationComputed, table: ConfigurationTable) -> str:
-    """Return what makes an allocation unusable, empty if nothing does."""
+    """Return why an allocation is unusable, empty if it is usable."""
     allocation = answer.allocation
     n, width = len(answer.job_number), table.throughput.shape[1]
     if allocation.x.ndim != 2 or len(allocation.x) != n or allocation.x.shape[1] > width:

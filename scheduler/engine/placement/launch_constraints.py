@@ -1,4 +1,4 @@
-"""How configurations run beyond the workers that they hold: on one node, and by a plan."""
+"""Launch constraints of configurations beyond their workers: one node, or a plan."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Manners:
-    """What a table says of it. Letters as in ``ConfigurationTable``.
+    """The constraints of a table. Letters as in ``ConfigurationTable``.
 
     Attributes:
         consolidated: (U, J) whether it must not span nodes.
         planned: (U, J) whether the launch follows a plan.
-        any_consolidated: whether any must not.
+        any_consolidated: whether any must not span nodes.
     """
 
     consolidated: BoolArray
@@ -30,7 +30,7 @@ class Manners:
 
     @classmethod
     def of(cls, table: ConfigurationTable) -> Manners:
-        """Read a table."""
+        """Read the constraints from a table."""
         consolidated = np.zeros(table.throughput.shape, dtype=bool)
         planned = np.zeros(table.throughput.shape, dtype=bool)
         for u, profile in enumerate(table.profiles):

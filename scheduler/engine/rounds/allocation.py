@@ -1,4 +1,4 @@
-"""Questions to the policy, and what its answers change."""
+"""Questions to the policy, and the effects of its answers."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def pose(
     usage_s: FloatArray | None = None,
     completed_worker_s: FloatArray | None = None,
 ) -> Problem | None:
-    """Make the allocation problem of the jobs that may run; None if there are none.
+    """Build the allocation problem of the jobs that may run; None if there are no such jobs.
 
-    Without any worker type there is nothing to ask, however many jobs wait.
+    Without any worker type there is no problem, however many jobs wait.
 
     Args:
         jobs: the job table.
         table: configurations by profile.
-        entities: all entities known.
+        entities: all known entities.
         capacity: (K,) workers in service.
         cost_usd_per_hour: (K,) price of one worker.
         now_s: the time of the snapshot.
-        left_out: (N,) jobs that the policy does not decide about.
-        caps: quotas over all jobs; None where there are none.
-        round_length_s: for how long workers are granted at a time.
-        usage_s: (E,) what entities have used of late; None where that is not counted.
-        completed_worker_s: (C,) what the last completed jobs took in all.
+        left_out: (N,) jobs that are not part of the problem.
+        caps: quotas over all jobs; None if there are no quotas.
+        round_length_s: seconds for which workers are granted at a time.
+        usage_s: (E,) decayed usage of entities; None if it is not counted.
+        completed_worker_s: (C,) worker-seconds that the last completed jobs took in all.
     """
     if not len(capacity):
         return None
@@ -93,7 +93,7 @@ def pose(
 
 
 def _that_can_bind(caps: Caps, table: ConfigurationTable, profile: IntArray) -> Caps | None:
-    """Return the caps of which the jobs could hold more together; None where that are none."""
+    """Return the caps that the jobs together could exceed; None if there are no such caps."""
     bind = caps.asked(most_held(table)[profile]) > caps.limit
     return caps.only(bind) if bind.any() else None
 
@@ -108,19 +108,19 @@ def take_over(
     round_length_s: float,
     carry_credit: bool = True,
 ) -> None:
-    """Put an allocation in force; credits carry over where a configuration is still wanted.
+    """Put an allocation in force; credits carry over if X still wants the configuration.
 
-    Jobs that have left since the question are skipped, jobs that came since keep X = 0; that they
-    are to wait while workers are idle, nobody has said.
+    Jobs that have left since the question are skipped. Jobs that came since keep X = 0, and may use
+    idle workers, since the policy did not rule it out.
 
     Args:
         answer: the allocation, and the job numbers of its rows.
-        jobs: the job table; X, credits, ranks and who runs by X only change.
-        pairs: the pair table; its entries are replaced, but for those that run.
-        planned: leases about to be granted, whose pairs must stay known.
-        alike: what is of equal value; a promise of it is kept in whichever of it X wants now.
-        round_length_s: nobody starts further ahead of the new X than this, and than what it has had
-            beyond its turns.
+        jobs: the job table; X, credits, ranks and ``x_only`` change.
+        pairs: the pair table; its entries are replaced, except running ones.
+        planned: leases about to be granted, whose pairs must stay in the table.
+        alike: configurations of equal value; credit moves to those of them that X wants now.
+        round_length_s: no job starts further ahead of the new X than this plus its time beyond its
+            turns.
         carry_credit: whether credits outlive the allocation that gave them.
     """
     allocation = answer.allocation
@@ -131,9 +131,9 @@ def take_over(
     within = np.minimum(np.maximum(allocation.x[known], 0.0), 1.0)
     x[rows[known], : within.shape[1]] = within
     settle(jobs, alike)
-    # A configuration that X no longer wants has no claim left; one ahead of X stays ahead.
+    # A configuration that X no longer wants loses its claim; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
-    # But for whoever was kept beyond its turn: what it had of others is not forgiven.
+    # The bound is wider by the time that a protected job had beyond its turns.
     np.maximum(credit_s, -round_length_s - jobs["ahead_s"][:, None], out=credit_s)
     if not carry_credit:
         credit_s[:] = 0.0

@@ -1,25 +1,23 @@
 """The round mechanism: from X to the configurations that run in a round.
 
 Every configuration of a job (or of a pair) carries a credit: the seconds that X has promised it so
-far minus the seconds it received. What would be too far behind at its end is urgent and runs first;
-then what is held, and what lags most or ends soonest, as the band says (``urgency``). If that
-leaves more than a thousandth of the possible value, a better round is sought (``draft``). Each
-round carries a proof of how good it is (``certificate``). A configuration that is too far ahead
-of X is not entitled. What the entitled leave over is offered to the jobs that still wait, as a
-bonus that is not charged, unless the policy means it to stay idle.
-If something is late all the same, since gangs do not fit one by one, the best round of all is
-sought (``round_milp``). Promises in configurations of equal value are one promise
-(``equivalence``), and of rounds of equal value the one is chosen in which most jobs stay on their
-workers (``migration``).
+far minus the seconds it received. Candidates that would be too far behind at the end of the round
+are urgent and run first. Then the order is by held workers, and by lag or by remaining time, as the
+band says (``urgency``). If that leaves more than a thousandth of the possible value, a better round
+is sought (``draft``). Each round carries a proof of how good it is (``certificate``). A
+configuration that is too far ahead of X is not entitled. Workers that the entitled jobs leave over
+are offered to waiting jobs, as a bonus that is not charged, unless the policy wants them idle. If a
+candidate is still late because gangs do not fit one by one, the best round of all is sought
+(``round_milp``). Promises in configurations of equal value are one promise (``equivalence``). Among
+rounds of equal value the one is chosen in which most jobs stay on their workers (``migration``).
 
-Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``, without a band: with one worker
+Bound, for a constant X without entries above ``NEARLY_ALWAYS``, without a band: with one worker
 type and gangs of one no configuration is ever more than one round away from X times the elapsed
 time. With several types a job may be wanted on two of them at once, and the deviation stays below
 two rounds. With larger gangs it is bounded for every X that can be realised at all. A band adds
-``behind_rounds`` to what it may be behind, and ``ahead_rounds`` to what it may be ahead. Entries
-above ``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more. Without a band
-``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8 and 2.0 rounds where Gavel's rule reaches 5.4,
-6.5 and 4.4.
+``behind_rounds`` to the lag, and ``ahead_rounds`` to the lead. Entries above ``NEARLY_ALWAYS`` may
+delay others by ``HEAD_START`` rounds more. Without a band ``benchmarks/rounds.py --draws 40``
+measures 1.0, 1.8 and 2.0 rounds; Gavel's rule reaches 5.4, 6.5 and 4.4.
 """
 
 from __future__ import annotations
@@ -64,28 +62,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """What runs in a round.
+    """The configurations that run in a round, and the inputs of the choice.
 
     Attributes:
         configuration: (N,) single configuration of each job, NONE if it waits or shares.
         pair: (N,) entry of the pair table, NONE otherwise.
         charged: (N,) whether the time counts against X.
-        turn_of: (N,) configuration whose turn it was, where a job stays as it is instead; NONE
+        turn_of: (N,) configuration whose turn it was, if a job keeps its workers instead; NONE
             otherwise. The round counts as that one's.
-        found: what could be chosen by X: all that is not too far ahead of it.
+        found: candidates by X: all configurations and pairs that are not too far ahead of it.
         left_s: (N,) seconds that jobs are expected to go on.
-        by_lengths: whether by their lengths, or by what they have had.
-        by_lag: whether who is further behind went first, and not who goes on for less.
-        urgent: (C,) what of it had to come first.
-        wanted: (N, J) what X gives any time.
-        shared: the pairs that X gives any time; None without pairs.
+        by_lengths: whether ``left_s`` comes from the jobs' lengths; if not, from their past time.
+        by_lag: whether the order was by lag, not by remaining time.
+        urgent: (C,) candidates that had to come first.
+        wanted: (N, J) configurations to which X gives any time.
+        shared: the pairs to which X gives any time; None without pairs.
         held: (N,) single configuration that each job had before.
         profile: (N,) row of the configuration table.
-        kept: (N,) whose leases go on whoever is due; None: nobody's.
-        beyond: (N,) those of them that are charged though it is not their turn.
-        full: (N,) whose quotas have no room for what they held; None where there are no quotas.
-        searched: whether a round was found that serves what is owed; None where none was sought.
-        certificate: how good the choice is; None if it was not asked for.
+        kept: (N,) jobs whose leases are protected in this round; None for no jobs.
+        beyond: (N,) protected jobs that are charged though it is not their turn.
+        full: (N,) jobs whose quotas have no room for the configuration they held; None without
+            quotas.
+        searched: whether a search found a round that serves the owed time; None without a search.
+        certificate: how good the choice is; None if it was not requested.
     """
 
     configuration: IntArray
@@ -132,20 +131,20 @@ def choose_round(
         jobs: the job table.
         pairs: the pair table.
         table: configurations by profile.
-        alike: what is of equal value in it.
+        alike: configurations of equal value.
         eligible: (N,) jobs to consider.
         free: (K,) workers to give; not changed.
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
-        keep_bonus_s: seconds of lag, or of what it has left to do, that a configuration held now
-            is credited with.
-        band: how far what runs may depart from X.
-        by_lengths: whether the policy may know how long jobs take, see ``Allocation``.
-        search: when the best round may be sought where something is late; None for never.
-        bars: what jobs that avoid nodes cannot have; None where none does.
-        kept: (N,) jobs that go on as they are, whoever is due; their workers are among the free
-            ones. None: nobody.
-        caps: quotas that are left; None where there are none.
+        keep_bonus_s: seconds of lag, or of remaining time, with which held configurations are
+            credited.
+        band: how far a round may depart from X.
+        by_lengths: whether the policy may use the lengths of jobs, see ``Allocation``.
+        search: when the best round may be sought for late candidates; None for never.
+        bars: configurations that jobs cannot have; None if there are no bars.
+        kept: (N,) protected jobs, which go on as they are; their workers are among the free ones.
+            None for no jobs.
+        caps: quotas that are left; None if there are no quotas.
     """
     draft = Draft(jobs, eligible, free, caps)
     if kept is not None:
@@ -253,7 +252,7 @@ def choose_round(
 
 
 def _without_strangers(shared: Candidates, bars: Bars) -> Candidates:
-    """Leave out pairs with a member that avoids nodes; those that run may stay."""
+    """Leave out pairs with a member that avoids nodes; pairs that run now may stay."""
     strange = bars.row[shared.first] | bars.row[shared.second]
     return shared.where(shared.held | ~strange)
 
@@ -269,10 +268,10 @@ def _improve(
     search: Search,
     owed: Callable[[], float],
 ) -> tuple[bool | None, Certificate]:
-    """Improve a round; if something is late, choose one that serves what is owed.
+    """Improve a round; if a candidate is late, choose a round that serves the owed time.
 
     Returns:
-        Whether what is owed could be served, None where nothing is late; and how good the round is.
+        Whether the owed time could be served, None if nothing is late; and the round's certificate.
     """
     bounds = (math.nan, math.nan)
     if rated.value is not None:
@@ -309,7 +308,7 @@ def _hand_out(
     left_s: FloatArray,
     bars: Bars | None,
 ) -> None:
-    """Offer the workers that are left to waiting jobs, unless the policy wants them idle."""
+    """Offer the left-over workers to waiting jobs, unless the policy wants them idle."""
     offered = jobs["x_only"] == 0
     if shared is not None:
         shared = shared.where(offered[shared.first] & offered[shared.second])
@@ -341,7 +340,7 @@ def _leftover(
     bars: Bars | None,
     caps: Caps | None,
 ) -> IntArray:
-    """Offer what is left to waiting jobs: by the policy's rank, then to who ends soonest."""
+    """Offer left-over workers to waiting jobs: by the policy's rank, then by remaining time."""
     rows = np.flatnonzero(waiting)
     profile = jobs.ints("profile")
     order = rows[np.lexsort((rows, left_s[rows], jobs["rank"][rows]))]

@@ -1,8 +1,8 @@
-"""Which configurations of a profile are of equal value, as far as the figures tell.
+"""Configurations of a profile that are of equal value within the doubt of their throughputs.
 
-Two are if a job holds equally many workers in them, at the same price, and their throughputs are no
-further apart than the doubt of both. Promises of time in such configurations are one promise: the
-round mechanism looks at their sum, and leaves a job where it is.
+Two are of equal value if a job holds equally many workers in them, at the same price, and their
+throughputs differ by no more than the doubt of both. Promises of time in such configurations are
+one promise: the round mechanism uses their sum, and leaves a job where it is.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 _TINY = 1e-300
 #: Logarithms of throughputs are closer together than this. At a million workers a sum of both is
-#: rounded by 4e-7 at most, so ``_candidates`` may name a profile too many, and none too few.
+#: rounded by at most 4e-7, so ``_candidates`` may name a profile too many, but misses no profile.
 _APART = 2_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Alike:
-    """What is of equal value. Letters as in ``ConfigurationTable``.
+    """Configurations of equal value. Letters as in ``ConfigurationTable``.
 
     Attributes:
-        group: (U, J) the first configuration of equal value; a configuration's own index where
-            there is no other.
+        group: (U, J) the first configuration of equal value; a configuration's own index if there
+            is no other.
         slot: (U, J) number that configurations of one demand share.
         doubt: (U, J) see ``Configuration``; 0 in the padding.
         price: (U, J) USD per hour of the workers.
@@ -82,13 +82,13 @@ class Alike:
 
 
 def _candidates(steps: FloatArray, workers: IntArray) -> IntArray:
-    """Return (n,) profiles in which two figures for equally many workers are close at all.
+    """Return (n,) profiles in which two throughputs for equally many workers are close.
 
     Args:
         steps: (U, J) steps/s.
         workers: (U, J) held.
     """
-    # Figures for equally many workers stand side by side, and those of other counts far apart.
+    # Throughputs for equally many workers stand side by side, those of other counts far apart.
     apart = np.log(np.maximum(steps, _TINY)) + _APART * workers
     order = np.argsort(apart, axis=1)
     apart, runs = (np.take_along_axis(of, order, axis=1) for of in (apart, steps > 0))

@@ -1,8 +1,8 @@
-"""Who stays: among rounds of equal value, the one in which the fewest jobs move.
+"""Migration: among rounds of equal value, the one in which the fewest jobs move.
 
-Promises of time in configurations of equal value are one promise (``equivalence``). Jobs exchange
-what a round has for them if that is of equal value to both and one of them can stay. If no job
-waits, a job moves only for a gain that is beyond the doubt of its figures and worth the restart.
+Promises of time in configurations of equal value are one promise (``equivalence``). Two jobs swap
+their choices if that is of equal value to both and at least one of them can stay. If no job waits,
+a job moves only for a gain that exceeds the doubt of its throughputs and the cost of the restart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def pooled(values: FloatArray, group: IntArray) -> FloatArray:
-    """Return (R, J) the sums of (R, J) values over what is of equal value, for each that is."""
+    """Return (R, J) the sums of (R, J) values over each group of equal configurations."""
     sums = np.zeros_like(values)
     np.add.at(sums, (np.arange(len(values))[:, None], group), values)
     result: FloatArray = np.take_along_axis(sums, group, axis=1)
@@ -33,9 +33,10 @@ def pooled(values: FloatArray, group: IntArray) -> FloatArray:
 
 
 def settle(jobs: JobTable, alike: Alike) -> None:
-    """Spread credits over what is of equal value as X does, as if the time had been so received.
+    """Spread credits over configurations of equal value in proportion to X.
 
-    Otherwise they would drift apart without bound, and be claims once the figures differ.
+    Otherwise the credits would drift apart without bound, and become claims when throughputs
+    change.
     """
     if not (alike.any and len(rows := alike.shared[jobs["profile"]].nonzero()[0])):
         return
@@ -50,17 +51,17 @@ def settle(jobs: JobTable, alike: Alike) -> None:
 def exchange(
     choice: IntArray, jobs: JobTable, alike: Alike, bars: Bars | None, caps: Caps | None = None
 ) -> None:
-    """Let jobs exchange what they are to run, where it is worth the same, so that more can stay.
+    """Swap choices of equal value between jobs, so that more jobs can stay.
 
-    Nobody gets anything of another value, and the workers that are taken are the same. Jobs under
-    a quota take no part: what they hold of it might not be the same.
+    Each job keeps a choice of equal value, and the workers in use stay the same. Jobs under a quota
+    take no part: their use of the quota might change.
 
     Args:
         choice: (N,) single configuration of each job, NONE without one; changed in place.
         jobs: the job table.
-        alike: what is of equal value.
-        bars: what jobs that avoid nodes cannot have; None where none does.
-        caps: quotas; None where there are none.
+        alike: configurations of equal value.
+        bars: configurations that jobs cannot have; None if there are no bars.
+        caps: quotas; None if there are no quotas.
     """
     profile, held = jobs.ints("profile"), jobs.ints("configuration")
     may = alike.shared[profile] & (choice != NONE) & (choice != held)
@@ -89,27 +90,27 @@ def stay(
     negligible: float,
     caps: Caps | None = None,
 ) -> IntArray:
-    """Leave jobs where they are if nobody waits and a move gains nothing that is certain.
+    """Leave jobs where they are if no job waits and a move has no certain gain.
 
-    Jobs that only exchange workers hold the same ones together, so they can stay whatever X says.
-    Who would leave other workers idle stays only where X wants that too, or where it is of equal
-    value, so that a policy that looks at prices is not outwitted; or if it would not end sooner
-    elsewhere because of the restart, nor cost less. A job that keeps nothing when it
-    is preempted, and has begun anew before, is not drawn into an exchange, nor are those who come
-    for its workers.
+    Jobs that only exchange workers hold the same ones together, so they can stay whatever X says. A
+    job that would leave other workers idle stays in one of three cases: X gives time to its held
+    configuration too; both are of equal value, so that policies that use prices keep their effect;
+    or, because of the restart, it would end no sooner elsewhere and cost no less. A job that loses
+    all work when it is preempted, and has restarted before, is not drawn into an exchange, nor are
+    the jobs that come for its workers.
 
     Args:
         choice: (N,) single configuration of each job, NONE without one; changed in place.
-        free: (K + Q,) workers that are left over, and of each quota; changed in place.
+        free: (K + Q,) workers that are left over, and room in each quota; changed in place.
         jobs: the job table.
         table: configurations by profile.
-        alike: what is of equal value.
+        alike: configurations of equal value.
         length_s: of the round.
         negligible: smaller fractions of X count as 0.
-        caps: quotas; None where there are none.
+        caps: quotas; None if there are no quotas.
 
     Returns:
-        (N,) configuration whose turn it was, where a job stays; NONE otherwise.
+        (N,) configuration whose turn it was, if a job stays; NONE otherwise.
     """
     turn_of: IntArray = np.full(len(choice), NONE, dtype=np.int64)
     held = jobs.ints("configuration")
@@ -140,7 +141,7 @@ def stay(
 def _is_futile(
     jobs: JobTable, table: ConfigurationTable, alike: Alike, rows: IntArray, there: IntArray
 ) -> BoolArray:
-    """Return (R,) which jobs would end no sooner and cost no less elsewhere, for the restart."""
+    """Return (R,) jobs that, because of the restart, end no sooner and cost no less elsewhere."""
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
     left, restart_s = jobs.steps_left()[rows], jobs.restarts_s[rows, there]
     stays_s = left / np.maximum(table.throughput[profile, held], 1e-300)
@@ -159,9 +160,9 @@ def _lost(
     *,
     length_s: float,
 ) -> FloatArray:
-    """Return (R,) which part of its time there each job would lose by the restart.
+    """Return (R,) the part of its time in the new configuration that a job loses by the restart.
 
-    That is how long X has it there at a stretch, or until it would be done where it is.
+    That time is X's longest stretch there, or the time until the job would be done where it is.
     """
     restart_s = jobs.restarts_s[rows, there]
     if not restart_s.any():

@@ -1,8 +1,8 @@
-"""Urgency: who of those that X owes time must come first, and who of the others goes before whom.
+"""Urgency: which candidates must come first by X, and the order of the others.
 
-Rounds follow X within a band. What is far behind is urgent and comes first, by how far it is
-behind. Of all others, up to so far ahead of X, the job comes first that ends soonest: it leaves its
-workers to the others for good, and nobody's time is counted anew for it.
+Rounds follow X within a band. Candidates that are far behind are urgent and come first, in the
+order of their lag. All others may be a little ahead of X; of these the job that ends soonest comes
+first, since it frees its workers and then needs no more time.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from scheduler.engine.rounds.candidates import Candidates
     from scheduler.engine.tables.jobs import JobTable
 
-#: A job may be behind by a round, and by so many more for each round of work that it has left: who
-#: ends soon has no time to make up for it.
+#: A job may be behind by a round, plus this for each round of work that it has left: a job that
+#: ends soon has no time to catch up.
 GRANTED: Final = 0.1
 #: Rounds of lag credited to candidates to which X gives nearly all the time, since they could
-#: hardly catch up. They do not always come first: gangs would wait behind them for good. At 4 a
+#: hardly catch up. They do not always come first: gangs would then wait behind them forever. At 4 a
 #: makespan was missed by a round; at 16 gangs wait.
 HEAD_START: Final = 8.0
 #: Value of a worker of an urgent candidate. One that completes a job within the round has 1. It is
-#: above that of any candidate that is held, so that urgent ones come first.
+#: above that of any held candidate, so that urgent ones come first.
 URGENT: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """How far what runs may depart from X.
+    """How far a round may depart from X.
 
     Attributes:
         round_s: length of a round.
-        behind: rounds behind X from which on anything is urgent, however much it has left; >= 1.
+        behind: rounds behind X from which on a candidate is urgent, however much it has left; >= 1.
         ahead: rounds ahead of X up to which a configuration may be.
     """
 
@@ -49,7 +49,7 @@ class Band:
 
     @property
     def by_lag(self) -> bool:
-        """Whether there is no band: who is further behind goes first."""
+        """Whether there is no band: the candidate that is furthest behind goes first."""
         return self.behind <= 1.0 and self.ahead <= 0.0
 
     @property
@@ -64,8 +64,8 @@ def time_left_s(jobs: JobTable, table: ConfigurationTable, *, by_lengths: bool) 
     Args:
         jobs: the job table.
         table: configurations by profile.
-        by_lengths: whether the policy may know how long jobs take. If not, a job is expected to go
-            on for as long as it has run.
+        by_lengths: whether the policy may use the lengths of jobs. If not, a job is expected to go
+        on for as long as it has run.
     """
     result: FloatArray
     if not by_lengths:
@@ -81,7 +81,7 @@ class Rating:
     """The order of C candidates.
 
     Attributes:
-        urgent: (C,) which must come first.
+        urgent: (C,) candidates that must come first.
         priority: (C,) order among the urgent ones, and among the others; largest first.
         bonus_s: (C,) seconds credited because a candidate runs now or X gives it nearly all time.
         value: (C,) value of a round to each; None without a band, since the order decides then.
@@ -105,13 +105,13 @@ def rate(
 ) -> Rating:
     """Put candidates in order.
 
-    Within the band the value of a round is the part of its remaining work that a candidate could
-    do in it, so that many jobs are completed soon. Urgent candidates count per worker, and more the
-    longer they are overdue. Candidates that run now count more by what a move would cost.
+    Within the band the value of a round is the part of its remaining work that a candidate could do
+    in it, so that many jobs complete soon. Urgent candidates count per worker, and more the longer
+    they are overdue. Running candidates count more by the cost of a move.
 
     Args:
         found: the candidates.
-        band: how far what runs may depart from X.
+        band: how far a round may depart from X.
         types: K, the worker types; quotas are behind them in the demand.
         length_s: seconds of the round.
         left_s: (N,) seconds that jobs are expected to go on.

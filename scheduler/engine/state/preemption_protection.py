@@ -1,12 +1,11 @@
-"""Leases that go on into the next round, whichever other jobs are due on their workers.
+"""Leases that go on into the next round although other jobs are due on their workers.
 
 There are four kinds: leases of jobs that are not preemptible, leases that are younger than their
-job's least time, leases that are not worth their launch yet, and leases of jobs that have lost
-their work. Two bounds limit what other jobs
-lose by them: shares bound the workers, and ``EngineSettings.patience_s`` bounds the time. A job
-that is not preemptible keeps its workers until it ends. So the bounds decide whether it may start:
-it needs room in its entity's share, a limited time, or workers that no other job wants. The time
-counts against X, so that it is given back.
+job's least time, leases that are not yet worth their launch, and leases of jobs that have lost
+their work. Two bounds limit the loss of other jobs: shares bound the workers, and
+``EngineSettings.patience_s`` bounds the time. A job that is not preemptible keeps its workers until
+it ends, so the bounds decide whether it may start: it needs room in its entity's share, a limited
+time, or workers that no other job wants. The time counts against X, so that it is given back.
 """
 
 from __future__ import annotations
@@ -25,39 +24,40 @@ if TYPE_CHECKING:
     from scheduler.engine.state.state import State
     from scheduler.engine.tables.jobs import JobTable
 
-#: A job that has lost work is left running for so many times what it has lost in a row, so that it
-#: loses no more in all than 9/8 of what it needs. ``benchmarks/getting_done.py`` compares others.
+#: A job that has lost work is not preempted for this many times the seconds that it lost in a row.
+#: So it loses at most 9/8 of the time that it needs. ``benchmarks/getting_done.py`` compares
+#: others.
 TIMES_LOST: Final = 8.0
-#: Losses in a row of which people are told.
+#: Losses in a row from which on the history records them.
 WORTH_TELLING: Final = 3
 
-#: A job keeps its workers until it has run for so many times what its launch takes. So launches are
-#: a fifth of the time that it holds workers at most, unless it completes before.
+#: A job keeps its workers until it has run for this many times its launch time. So launches take at
+#: most a fifth of the time that it holds workers, unless it completes before.
 #: ``benchmarks/launches.py`` compares others.
 WORTH: Final = 4.0
 
 
 class Kept(enum.IntEnum):
-    """Why a lease goes on, as the column ``kept`` of the job table has it."""
+    """Why a lease goes on, as stored in the column ``kept`` of the job table."""
 
-    NOT = 0  #: it does not, or would have anyway as far as anybody asked
-    LEAST_TIME = 1  #: it has not run for as long as its job asks for
-    TO_ITS_END = 2  #: its job is not to be preempted
-    AFTER_LOSSES = 3  #: its job has lost its work before, and saves none
-    LAUNCHED = 5  #: its work is not worth its launch yet
-    NO_ROOM = 4  #: it need not: its job is not preemptible, but quotas have been lowered
+    NOT = 0  #: it does not go on, or no protection was needed
+    LEAST_TIME = 1  #: it is younger than its job's least run time
+    TO_ITS_END = 2  #: its job is not preemptible
+    AFTER_LOSSES = 3  #: its job has lost its work before, and saves no work
+    LAUNCHED = 5  #: it is not yet worth its launch
+    NO_ROOM = 4  #: it does not go on: its job is not preemptible, but quotas have been lowered
 
 
 def patience_s(lost_s: FloatArray, settings: EngineSettings) -> FloatArray:
-    """Return for how long jobs are left running that have lost so many seconds in a row."""
+    """Return how long jobs are not preempted after they have lost ``lost_s`` in a row."""
     result: FloatArray = np.minimum(TIMES_LOST * lost_s, settings.patience_s)
     return result
 
 
 def shares(state: State) -> FloatArray:
-    """Return (E, K) whole workers of each type that are an entity's share; 0 without jobs.
+    """Return (E, K) whole workers of each type in an entity's share; 0 without jobs.
 
-    Its weight's part of what is in service, among the entities that have jobs that are not held.
+    It is the weight's part of the workers in service, among entities with jobs that are not held.
     """
     jobs = state.jobs
     capacity = state.fleet.count(state.fleet.in_service)
@@ -71,17 +71,17 @@ def shares(state: State) -> FloatArray:
 
 
 def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolArray | None:
-    """Find the leases that go on into the next round, and note why in the column ``kept``.
+    """Find the leases that go on into the next round, and store why in the column ``kept``.
 
-    Oldest leases first: a job that is kept is not outdone by one that came after it.
+    Oldest leases come first, so that a protected job does not lose its protection to a newer one.
 
     Args:
         state: of the engine.
         candidates: (N,) jobs that compete for workers.
-        caps: quotas that are left to them; None where there are none.
+        caps: quotas that are left to them; None if there are no quotas.
 
     Returns:
-        (N,) jobs that keep what they hold; None where nobody asks for it.
+        (N,) jobs that keep their workers; None if there are no such jobs.
     """
     jobs = state.jobs
     if jobs["kept"].any():
@@ -118,7 +118,7 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
         if why in {Kept.NOT, Kept.NO_ROOM}:
             jobs["kept"][row] = why
             continue
-        if why is not Kept.LAUNCHED:  # that is soon over, and no part of what shares bound
+        if why is not Kept.LAUNCHED:  # it is over soon, and shares do not bound it
             used[entity] += held
         caps = rest
         _note(state, result, row, why)
@@ -126,10 +126,10 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
 
 
 def _young(state: State, rows: IntArray) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Return (R,) which leases of some rows have not run for as long as each kind is kept.
+    """Return (R,) which leases of some rows are younger than each protection lasts.
 
-    That is for their job's least time, for long enough to be worth the launch, and for what is due
-    to a job after losses. What a launch takes is not time that the job has run.
+    The protections are the job's least time, the time that is worth the launch, and the patience
+    after losses. The first two do not count the launch as time that the job has run.
     """
     jobs, most_s = state.jobs, state.settings.patience_s
     starts_s = [state.book.start_s_of(lease_id) for lease_id in jobs["lease"][rows].tolist()]
@@ -144,13 +144,13 @@ def _young(state: State, rows: IntArray) -> tuple[BoolArray, BoolArray, BoolArra
 
 
 def rooms(state: State) -> dict[int, IntArray]:
-    """Return what is left of shares to jobs that wait and are not preemptible.
+    """Return the workers of shares that are left to waiting jobs that are not preemptible.
 
-    Jobs come in the order of their numbers: a later one has what an earlier one cannot take.
+    Jobs come in the order of their numbers: a later job gets the workers that earlier ones leave.
 
     Returns:
-        Job number -> (K,) workers. Jobs that may start anywhere are left out: their time is
-        limited to ``EngineSettings.patience_s``, or their entity's share is all workers.
+        Job number -> (K,) workers. Jobs that may start anywhere are left out: their time is limited
+        to ``EngineSettings.patience_s``, or their entity's share is all workers.
     """
     jobs = state.jobs
     firm = jobs["unpreemptible"] != 0
@@ -186,7 +186,7 @@ def rooms(state: State) -> dict[int, IntArray]:
 
 
 def _beside(state: State, caps: Caps | None, row: int) -> tuple[Caps | None, bool]:
-    """Return what is left of quotas beside a job that goes on, and whether it may by them."""
+    """Return the quotas left beside a job that goes on, and whether they allow it to go on."""
     if caps is None:
         return None, True
     takes = state.held_of(caps, np.array([row]))
@@ -195,7 +195,7 @@ def _beside(state: State, caps: Caps | None, row: int) -> tuple[Caps | None, boo
 
 
 def _note(state: State, kept: BoolArray, row: int, why: Kept) -> None:
-    """Keep a job, and who shares its workers with it and is not told to leave."""
+    """Protect a job, and the job that shares its workers unless that job is stopping."""
     jobs = state.jobs
     kept[row] = True
     jobs["kept"][row] = why
@@ -208,12 +208,12 @@ def _note(state: State, kept: BoolArray, row: int, why: Kept) -> None:
 
 
 def lost(jobs: JobTable, row: int, *, ran_s: float) -> None:
-    """Note that a job was told to leave and has kept nothing of a lease."""
+    """Note that a job was revoked and has lost all work of the lease."""
     jobs["wasted"][row] += 1
     jobs["lost_s"][row] += ran_s
 
 
 def saved(jobs: JobTable, rows: IntArray) -> None:
-    """Note that jobs have saved something: they may be preempted again like others."""
+    """Note that jobs have saved work: their protection after losses ends."""
     jobs["wasted"][rows] = 0
     jobs["lost_s"][rows] = 0.0

@@ -1,4 +1,4 @@
-"""What a change of workers costs jobs, by configuration."""
+"""Cost of a change of workers for each job, by configuration."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def restarts_in(
 ) -> FloatArray:
     """Return (J,) seconds that a change to each configuration of a profile costs a job.
 
-    On workers of several types it costs what it costs on the most expensive of them.
+    On workers of several types the cost is that of the most expensive type.
 
     Args:
         table: configurations by profile.
         profile: of the job.
-        restart_s: what it costs on workers that ``restarts`` does not name.
+        restart_s: the cost on workers that ``restarts`` does not name.
         restarts: see ``Job.restarts``.
     """
     result = np.full(table.throughput.shape[1], restart_s)
@@ -38,7 +38,7 @@ def restarts_in(
 
 
 def set_restarts(state: State, row: int) -> None:
-    """Note what a change of workers costs the job of a row, as the job says."""
+    """Store the restart costs that the job of a row declares."""
     jobs = state.jobs
     job = jobs.job_of[int(jobs["number"][row])]
     costs = restarts_in(state.table, int(jobs["profile"][row]), job.restart_s, job.restarts)
@@ -47,7 +47,7 @@ def set_restarts(state: State, row: int) -> None:
 
 
 def follow_table(state: State) -> None:
-    """Bring what changes cost to the configurations of a new table."""
+    """Compute the restart costs again for the configurations of a new table."""
     numbers = state.jobs["number"].tolist()
     for row in [i for i, number in enumerate(numbers) if state.jobs.job_of[number].restarts]:
         set_restarts(state, row)

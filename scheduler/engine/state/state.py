@@ -1,4 +1,4 @@
-"""The engine's state: everything that must survive a restart, and what every handler needs."""
+"""The engine's state: everything that must survive a restart, and helpers for all handlers."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PLAN, GRACE, RETRY = "plan", "grace", "retry"
 
 
 class State:
-    """What the engine knows. Events change it, decisions follow from it.
+    """The data of the engine. Events change it, decisions follow from it.
 
-    Whatever is added here belongs into ``snapshot`` as well, unless it is derived.
+    An attribute added here belongs into ``snapshot`` as well, unless it is derived.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class State:
         self.book = self.assigner.book
         #: whether the policy's answer changes with progress alone.
         self.time_dependent = time_dependent
-        #: whether the policy may know how long jobs take, see ``Allocation``.
+        #: whether the policy may use the lengths of jobs, see ``Allocation``.
         self.by_lengths = True
-        #: whether it wants rounds to follow X as closely as they can, see ``Allocation``.
+        #: whether the policy wants rounds to follow X as closely as possible, see ``Allocation``.
         self.by_lag = False
-        #: when the best round may be sought.
+        #: when a search for the best round is allowed.
         self.search = Search()
         #: proof of how good the last planned round was; None before the first. Not in snapshots.
         self.certificate: Certificate | None = None
         self.entities: list[Entity] = list(settings.entities)
         #: name -> its position in ``entities``.
         self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
-        #: what they have used of late, where the policy asks for it.
+        #: decayed usage of the entities, if the policy asks for it.
         self.usage = Usage(usage_half_life_s)
         #: (C,) worker-seconds that the last completed jobs took in all, the newest last; None
-        #: before one has completed.
+        #: before the first completion.
         self.completed_worker_s: FloatArray | None = None
         self.quotas = Quotas()
         self.now_s = 0.0
@@ -77,7 +77,7 @@ class State:
         self.next_number = 0
         #: generation of the newest question; answers of older ones are dropped.
         self.generation = 0
-        #: whether that question is open.
+        #: whether the newest question is open.
         self.question_open = False
         #: whether decisions wait for the open question.
         self.blocked = False
@@ -92,22 +92,22 @@ class State:
         #: end of the current round, and so of every lease that is not stopping; None while no job
         #: is active.
         self.round_end_s: float | None = None
-        #: lease id -> "cancel" or "hold": what becomes of the job when the lease has ended.
+        #: lease id -> "cancel" or "hold": the next state of the job when the lease has ended.
         self.after_end: dict[int, str] = {}
-        #: workers that are kept for somebody, and for whom.
+        #: workers that are reserved, and the jobs that may use them.
         self.reservations = Reservations()
-        #: what has happened that later decisions may be due to.
+        #: recent events that may cause later decisions.
         self.occasions = Occasions()
-        #: the event that is being taken in; None where something is decided. Not in snapshots, like
-        #: the next two, which speak of a call.
+        #: the event being handled; None during decisions. Not in snapshots, like the next two,
+        #: which last for one call.
         self.event: ev.Event | None = None
-        #: the lease whose end that event tells; None where it tells none, or several.
+        #: the lease that the event ends; None if it ends no lease, or several.
         self.ending: Lease | None = None
-        #: what that event tells, once somebody has asked.
+        #: the event as an ``Occasion``; made on first access.
         self.told: Occasion | None = None
-        #: what the current call answers.
+        #: commands of the current call.
         self.commands: list[do.Command | do.Batch] = []
-        #: rows of the running jobs by ascending lease id; None when it must be made anew.
+        #: rows of the running jobs by ascending lease id; None when it must be computed again.
         self._running_rows: IntArray | None = None
 
     @property
@@ -118,12 +118,12 @@ class State:
     # -- jobs and leases ------------------------------------------------------------------------
 
     def row_of_job(self, job_id: str) -> int:
-        """Return the row of an active job, NONE if there is none of that id."""
+        """Return the row of an active job, NONE if no active job has that id."""
         number = self.jobs.number_of.get(job_id)
         return NONE if number is None else self.jobs.row_of(number)
 
     def remove_job(self, row: int, kind: str, **data: float | str) -> str:
-        """Remove a job that has ended, and return its id; ``kind`` says how, for the history."""
+        """Remove a job that has ended, and return its id; ``kind`` is its kind in the history."""
         self.assigner.drop_plan(int(self.jobs["number"][row]))
         self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
@@ -133,7 +133,7 @@ class State:
         return job.job_id
 
     def rows_moved(self) -> None:
-        """Note that rows or their leases have changed."""
+        """Drop the cached rows after rows or their leases have changed."""
         self._running_rows = None
 
     def rows_by_lease(self) -> IntArray:
@@ -145,13 +145,13 @@ class State:
         return self._running_rows
 
     def rows_under(self, lease_ids: IntArray) -> IntArray:
-        """Return the rows of the jobs under leases, NONE where one is not in force."""
+        """Return the rows of the jobs under leases, NONE for a lease that is not in force."""
         rows = self.rows_by_lease()
         if not len(rows):
             return np.full(len(lease_ids), NONE, dtype=np.int64)
         own = self.jobs["lease"][rows]
         if len(own) == len(lease_ids) and (own == lease_ids).all():
-            return rows  # most reports are about all jobs that run
+            return rows  # most reports are about all running jobs
         at = np.minimum(np.searchsorted(own, lease_ids), len(own) - 1)
         return np.where(own[at] == lease_ids, rows[at], NONE)
 
@@ -163,7 +163,7 @@ class State:
     # -- quotas ---------------------------------------------------------------------------------
 
     def caps(self) -> Caps | None:
-        """Return the quotas of this moment over all jobs; None where there are none."""
+        """Return the caps of this moment over all jobs; None if there are no quotas."""
         return self.quotas.caps(self.jobs, self.table, self.now_s)
 
     def held_of(self, caps: Caps, rows: IntArray) -> IntArray:
@@ -171,14 +171,14 @@ class State:
         return held(caps, rows, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet)
 
     def caps_beside(self, pinned: BoolArray) -> Caps | None:
-        """Return the quotas that are left beside jobs that go on; None where there are none."""
+        """Return the caps that are left beside jobs that go on; None if there are no quotas."""
         caps = self.caps()
         if caps is None or not pinned.any():
             return caps
         return caps.less(self.held_of(caps, np.flatnonzero(pinned)))
 
     def caps_now(self) -> Caps | None:
-        """Return the quotas that are left beside all leases in force and planned; None: none."""
+        """Return the caps left beside all leases, in force and planned; None without quotas."""
         caps = self.caps()
         if caps is None:
             return None
@@ -198,23 +198,23 @@ class State:
 
     @property
     def occasion(self) -> Occasion:
-        """What has happened, as the event says that is being taken in."""
+        """The event being handled, as an ``Occasion``."""
         if self.told is None:
             self.told = occasion_of(self.event, self.fleet, self.ending)
         return self.told
 
     @property
     def cause(self) -> Cause:
-        """The event that is being taken in, as a cause; else the round that is planned."""
+        """The event being handled, as a cause; without one, the round being planned."""
         occasion = self.occasion
         number = self.round_number if self.event is None else 0
         return Cause(fact=occasion.fact, subject=occasion.subject, round_number=number)
 
     def heed(self, *, ask: bool = True, serve: bool = True) -> None:
-        """Note what has happened, and what is to be done about it.
+        """Note the event, and the decisions that it makes due.
 
         Args:
-            ask: whether the policy is to be asked, since what its answers depend on has changed.
+            ask: whether the input of the policy has changed, so that it must be asked.
             serve: whether workers may be idle now while jobs wait.
         """
         occasion, occasions = self.occasion, self.occasions
@@ -227,12 +227,12 @@ class State:
     # -- commands -------------------------------------------------------------------------------
 
     def record(self, kind: str, subject: str, **data: float | str) -> None:
-        """Write a line of history."""
+        """Add an entry to the history."""
         self.commands.append(
             do.RecordEvent(kind=kind, subject=subject, at_s=self.now_s, cause=self.cause, data=data)
         )
 
     def set_timer(self, timer: str, at_s: float, cause: Cause | None = None) -> None:
-        """Ask to be woken; because of the event at hand, unless another cause is given."""
+        """Set a timer; its cause is the current event unless another one is given."""
         at_s = max(at_s, self.now_s)
         self.commands.append(do.SetTimer(timer=timer, at_s=at_s, cause=cause or self.cause))

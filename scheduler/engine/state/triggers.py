@@ -1,4 +1,4 @@
-"""What has happened that decisions may be due to: the facts of the events that are taken in."""
+"""Triggers of decisions: the facts of the events that the engine has handled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from scheduler.domain.lease import Lease
     from scheduler.engine.tables.fleet import Fleet
 
-#: Facts that are remembered until a round is planned; of more, the oldest are forgotten.
+#: Most facts that are kept until a round is planned; beyond that the oldest are dropped.
 MOST: Final = 256
 
-#: Event -> what has happened, where that says it all.
+#: Event -> fact, for events whose fact has no subject.
 _FIXED: Final[Mapping[type, Occasion]] = {
     type(None): Occasion(fact=FactKind.ROUND),
     ev.ConfigurationsChanged: Occasion(fact=FactKind.THROUGHPUTS_CHANGED),
@@ -31,7 +31,7 @@ _FIXED: Final[Mapping[type, Occasion]] = {
     ev.AllocationComputed: Occasion(fact=FactKind.POLICY_ANSWERED),
     ev.AllocationFailed: Occasion(fact=FactKind.POLICY_FAILED),
 }
-#: Event -> what has happened, and the attribute that says to whom.
+#: Event -> fact, and the attribute that names its subject.
 _NAMED: Final[Mapping[type, tuple[FactKind, str]]] = {
     ev.JobCancelled: (FactKind.JOB_CANCELLED, "job_id"),
     ev.JobHeld: (FactKind.JOB_HELD, "job_id"),
@@ -61,33 +61,33 @@ _OF_ENDS: Final[Mapping[EndReason, FactKind]] = {
 
 
 class Occasions:
-    """What has happened since a round was planned, workers were served, and the policy was asked.
+    """Facts since a round was planned, workers were served, and the policy was asked.
 
     Part of the engine's state.
     """
 
     def __init__(self) -> None:
-        #: since the last round was planned, oldest first; ``MOST`` at most.
+        #: facts since the last round was planned, oldest first; ``MOST`` at most.
         self.recent: list[Occasion] = []
-        #: how many of these had come when idle workers were last served.
+        #: number of these at the time when idle workers were last served.
         self.served = 0
-        #: the first one for which the policy is to be asked; None where it need not be.
+        #: the first fact for which the policy is to be asked; None if it need not be asked.
         self.to_ask: Occasion | None = None
-        #: for which a round was planned in the call at hand.
+        #: facts for which a round was planned in the current call.
         self.planned: Sequence[Occasion] = []
 
     def note(self, occasion: Occasion) -> None:
-        """Note what has happened."""
+        """Add a fact."""
         if len(self.recent) == MOST:
             self.recent = self.recent[MOST // 2 :]
             self.served = max(self.served - MOST // 2, 0)
         self.recent.append(occasion)
 
     def begin_round(self, *, keep: bool = False) -> Sequence[Occasion]:
-        """Return what has happened since the last round was planned, and begin anew.
+        """Return the facts since the last round was planned, and start a new list.
 
         Args:
-            keep: whether it counts for the next round as well.
+            keep: whether they count for the next round as well.
         """
         if keep:
             self.planned, self.served = tuple(self.recent), len(self.recent)
@@ -96,26 +96,26 @@ class Occasions:
         return self.planned
 
     def since_served(self) -> Sequence[Occasion]:
-        """Return what has happened since idle workers were last served, or since this round's plan.
+        """Return the facts since idle workers were last served, or since this round's plan.
 
-        A round that was planned just now has left over what it could for the same reasons.
+        If a round was planned in this call, its facts explain the workers that it left over.
         """
         found = self.recent[self.served :] or self.planned
         self.served = len(self.recent)
         return found
 
     def restore(self, recent: Iterable[Occasion], served: int, to_ask: Occasion | None) -> None:
-        """Remember what was remembered before."""
+        """Restore stored facts."""
         self.recent, self.served, self.to_ask = list(recent), served, to_ask
 
 
 def occasion_of(event: ev.Event | None, fleet: Fleet, ending: Lease | None) -> Occasion:
-    """Return what has happened.
+    """Return an event as an ``Occasion``.
 
     Args:
-        event: what the engine was told; None for nothing but that time passes.
+        event: the event; None if only time passes.
         fleet: the workers.
-        ending: the lease whose end it tells; None where it tells none, or several.
+        ending: the lease that it ends; None if it ends no lease, or several.
     """
     kind = type(event)
     if kind in _FIXED:

@@ -25,8 +25,8 @@ def moves(old: ConfigurationTable, new: ConfigurationTable) -> dict[int, IntArra
         new: the table that takes its place, over the same worker types.
 
     Returns:
-            For each profile whose columns moved (J,): the new column of each old configuration,
-            NONE if it is gone.
+        For each profile whose columns moved (J,): the new column of each old configuration,
+        NONE if it is gone.
     """
     moved = {}
     for u, (before, after) in enumerate(zip(old.profiles, new.profiles, strict=False)):

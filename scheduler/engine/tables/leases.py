@@ -164,8 +164,8 @@ class LeaseBook:
             lease_ids: in the order in which the leases ended.
 
         Returns:
-                The planned leases that nothing blocks any more, and for each of them the position
-                of the last lease that blocked it; ascending.
+            The planned leases that nothing blocks any more, and for each of them the position
+            of the last lease that blocked it; ascending.
         """
         batch_of, on_worker, holders = self._batch_of, self.on_worker, self._holders.view
         ready, last = [], []
