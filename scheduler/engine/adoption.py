@@ -1,9 +1,9 @@
-"""An engine that goes on from what others have decided, which is taken over and not derived anew.
+"""An engine that takes over decisions of another version instead of deriving them again.
 
-Entries of the journal are facts, and what the engine made of them is stored nowhere but in rows. So
-they give the same state only under the rules of the version that wrote them. Of a tail that another
-version has written, facts are taken in (who came, what was asked for, what workers there are), and
-rows tell what was decided: which jobs there are, and which leases hold which workers until when.
+Entries of the journal are facts; the decisions that followed are stored in rows only. So a replay
+gives the same state only under the rules of the version that wrote the entries. If another version
+wrote a tail of the journal, its facts are applied (jobs that came, wishes, workers), and the
+decisions come from rows: which jobs exist, and which leases hold which workers until when.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scheduler.engine.engine import Engine
     from scheduler.engine.state.state import State
 
-#: Facts that mean the same under the rules of every version, and what they change.
+#: Facts that mean the same under the rules of every version, and their handlers.
 _HANDLERS: Final = {
     kind: handler
     for module in (on_answers, on_jobs, on_leases, on_reservations, on_workers)
@@ -65,21 +65,21 @@ def adopt(
     jobs: Mapping[str, JobRow],
     attempts: Mapping[str, Sequence[AttemptRow]],
 ) -> tuple[Engine, list[do.Command]]:
-    """Return an engine that holds the leases that are on record, and asks a question of its own.
+    """Return an engine that holds the stored leases, and asks a question of its own.
 
-    What no row tells is as it was in ``base``: credits, the allocation, losses in a row, nodes that
-    jobs avoid. Whoever came later begins without.
+    Data that no row contains are as in ``base``: credits, the allocation, losses in a row, nodes
+    that jobs avoid. Jobs that came later start without them.
 
     Args:
-        base: as it was before the tail; it stays as it is.
-        tail: (time, what the engine was told) of each call, in order; another version decided.
+        base: the engine before the tail; it does not change.
+        tail: (time, events) of each call, in order; another version decided.
         revoked: leases that ``base`` has revoked, and why.
         jobs: stored rows of the jobs that have not ended, by id.
         attempts: their leases, oldest first.
 
     Returns:
-        The engine, and the commands that tell a shell what it holds: a grant of each lease, what is
-        revoked, and timers. None of it is news.
+        The engine, and the commands that inform a shell of its state: a grant of each lease,
+        revocations, and timers. None of them is new.
     """
     adoption = _Adoption(base, jobs, attempts)
     for now_s, events in tail:
@@ -90,7 +90,7 @@ def adopt(
 
 
 class _Adoption:
-    """An adoption under way."""
+    """An adoption in progress."""
 
     def __init__(
         self,
@@ -107,26 +107,26 @@ class _Adoption:
             for lease_id, wish in base.state.after_end.items()
             if wish == RevokeReason.CANCEL
         }
-        #: job -> (when, why) it was last to give its workers back.
+        #: job -> (when, why) it was last requeued.
         self._requeued: dict[str, tuple[float, RevokeReason]] = {}
-        #: worker -> why it was last out of service.
+        #: worker -> why it last went out of service.
         self._out: dict[int, RevokeReason] = {}
-        #: lease -> steps of its job as last reported.
+        #: lease -> last reported steps of its job.
         self._steps: dict[int, float] = {
             lease_id: float(base.jobs["steps_done"][base.jobs.row_of(lease.job_number)])
             for lease_id, lease in base.book.leases.items()
         }
-        #: job -> since when its leases are still to be added to what it has received.
+        #: job -> time since which its leases must be added to its received worker-seconds.
         self._since_s = dict.fromkeys(base.jobs.number_of, base.now_s)
 
     # -- facts ----------------------------------------------------------------------------------
 
     def now(self, now_s: float) -> None:
-        """Note the time of the facts that follow."""
+        """Set the time of the facts that follow."""
         self._state.now_s = self._state.assigner.now_s = max(self._state.now_s, now_s)
 
     def take(self, event: ev.Event) -> None:
-        """Take a fact in, as far as it means the same under all rules."""
+        """Apply a fact, as far as it means the same under all rules."""
         self._of_jobs(event)
         self._of_leases(event)
         self._of_rounds_and_workers(event)
@@ -212,10 +212,10 @@ class _Adoption:
             self._state.assigner.avoidance.forget(int(self._state.jobs["number"][row]))
             self._state.jobs.remove(row)
 
-    # -- what is on record ------------------------------------------------------------------------
+    # -- stored rows ------------------------------------------------------------------------------
 
     def settle(self, revoked: Mapping[int, RevokeReason]) -> list[do.Command]:
-        """Bring jobs and leases to what rows tell; returns what a shell is to know."""
+        """Apply the rows to jobs and leases; return the commands that inform a shell."""
         state = self._state
         for job_id in [job_id for job_id in state.jobs.number_of if job_id not in self._jobs]:
             self._forget(job_id)
@@ -243,7 +243,7 @@ class _Adoption:
                 state.after_end[lease.lease_id] = RevokeReason.HOLD.value
         if state.round_end_s is not None:
             state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
-        state.set_timer(RETRY, state.now_s, cause)  # at once, so that it asks
+        state.set_timer(RETRY, state.now_s, cause)  # at once, so that it asks the policy
         timers = [command for command in state.commands if isinstance(command, do.SetTimer)]
         state.commands = []
         return commands + timers
@@ -255,7 +255,7 @@ class _Adoption:
         return sorted((a for a in newest if a.ended_s is None), key=lambda a: a.lease_id)
 
     def _hold(self, attempt: AttemptRow) -> Lease:
-        """Let a job hold what it holds, alone for now; as a bonus, unless X gives it time there."""
+        """Let a job hold a stored lease, alone for now; charged if X gives it time there."""
         state, jobs = self._state, self._state.jobs
         row = state.row_of_job(attempt.job_id)
         record = jobs.record(row)
@@ -280,7 +280,7 @@ class _Adoption:
         )
 
     def _share(self, leases: Sequence[Lease]) -> None:
-        """Make pairs of the jobs that hold the same workers."""
+        """Turn jobs that hold the same workers into pairs."""
         state, jobs = self._state, self._state.jobs
         by_workers: dict[tuple[int, ...], list[Lease]] = {}
         for lease in leases:
@@ -297,7 +297,7 @@ class _Adoption:
                 record["workers_held"] = len(workers) / 2.0
 
     def _pair_of(self, members: Sequence[Lease], workers: tuple[int, ...]) -> int:
-        """Return the pair table's entry of two jobs on their workers; a new one if need be."""
+        """Return the pair table's entry of two jobs on their workers; add one if necessary."""
         state, pairs, table = self._state, self._state.pairs, self._state.table
         numbers = [lease.job_number for lease in members]
         demand = np.bincount(
@@ -334,7 +334,7 @@ class _Adoption:
         record["attained_worker_s"] += self._received_worker_s(job_id)
 
     def _received_worker_s(self, job_id: str) -> float:
-        """Return the worker-seconds under leases since the base; who shared then counts fully."""
+        """Return the worker-seconds under leases since the base; sharing jobs count fully."""
         since_s, now_s = self._since_s[job_id], self._state.now_s
         received = 0.0
         for attempt in self._attempts.get(job_id, ()):
@@ -345,7 +345,7 @@ class _Adoption:
     def _why_revoked(
         self, lease: Lease, before: RevokeReason | None, *, round_end_s: float
     ) -> RevokeReason | None:
-        """Return why a lease is coming to an end; None for one that goes on."""
+        """Return why a lease is ending; None for a lease that goes on."""
         fleet, job_id = self._state.fleet, lease.job_id
         out = [worker for worker in lease.workers if not fleet.in_service[worker]]
         why = {self._out.get(worker, before) for worker in out}
@@ -357,14 +357,14 @@ class _Adoption:
             (self._jobs[job_id].status is JobStatus.HELD, RevokeReason.HOLD),
             (asked_s >= lease.start_s, asked),
             (bool(out), RevokeReason.DRAIN),
-            # All that go on end with the round; this one was not extended with the others.
+            # Leases that go on end with the round; this one was not extended with the others.
             (lease.deadline_s < round_end_s, RevokeReason.OUTBID),
         ]
         return next((reason for holds, reason in causes if holds), None)
 
 
 def _without_leases(base: Engine) -> Engine:
-    """Return a copy of an engine in which nobody holds anything, and everything is to be asked."""
+    """Return a copy of an engine without leases and with an open question to the policy."""
     stored = dump(base)
     columns = dict(stored.columns)
     for name in ("lease", "configuration", "pair"):

@@ -303,11 +303,11 @@ def choose_staying(
     gain: FloatArray,
     free: IntArray,
 ) -> BoolArray:
-    """Choose which of the jobs that are about to move stay where they are.
+    """Choose which of the jobs that are about to move keep their workers.
 
     Args:
         more: (R, K) workers that each job asks for beyond those it gives up, if it stays.
-        content: (R,) jobs whose move has no certain gain.
+        content: (R,) jobs without a certain gain from their move.
         wanted: (R,) jobs that may stay although other workers become idle by it.
         loses: (R,) jobs that lose all work when they are preempted, and have restarted before.
         gain: (R,) factor by which each job would be faster in its chosen configuration.

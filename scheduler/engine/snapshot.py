@@ -1,7 +1,7 @@
 """Snapshots: the engine's state as a value, so that a restart need not replay everything.
 
-The law: an engine that is restored from a snapshot answers the same further inputs with the same
-commands as the one that was not disturbed.
+Invariant: an engine restored from a snapshot answers the same further inputs with the same commands
+as the original.
 """
 
 from __future__ import annotations
@@ -39,15 +39,13 @@ if TYPE_CHECKING:
 #: Version of ``EngineState``; grows when a field is renamed or changes its meaning.
 VERSION: Final = 1
 
-#: How stored snapshots begin; a version of the layout around the codec's own.
+#: First line of stored snapshots: the version of the layout around the codec's own.
 _HEAD: Final = b"leasehold-engine-%d\n"
 
-_LEVEL: Final = (
-    1  # of zlib; 2048 jobs: 2.0 MB to 78 kB in 2.5 ms, where level 6 makes 68 kB in 5.5 ms
-)
+_LEVEL: Final = 1  # of zlib; 2048 jobs: 2.0 MB to 78 kB in 2.5 ms; level 6 makes 68 kB in 5.5 ms
 
 
-#: Why something was planned, where the release that stored it did not say.
+#: Cause of a plan that was stored by a release without causes.
 _UNKNOWN: Final = Cause(fact=FactKind.RESTARTED)
 
 
@@ -66,7 +64,7 @@ class PlanState:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineState:
-    """All that an engine knows, as plain values; later calls of the engine do not change it.
+    """The data of an engine as plain values; later calls of the engine do not change it.
 
     Attributes:
         now_s: time of its last call.
@@ -76,13 +74,13 @@ class EngineState:
         next_number: number of the next job.
         next_lease: id of the newest lease.
         generation: of the newest question.
-        question_open: whether it wants an answer.
+        question_open: whether it waits for an answer.
         blocked: whether decisions wait for it.
         changed: whether a question is due.
         plan_due: whether a round is to be planned.
         serve_due: whether workers may idle while jobs wait.
         entities: in the order of their indices.
-        after_end: lease id -> what becomes of its job.
+        after_end: lease id -> the next state of its job.
         cluster: the fleet.
         in_service: (W,)
         cordoned: (W,)
@@ -97,19 +95,19 @@ class EngineState:
         pair_x: (Q,)
         pair_credit_s: (Q,)
         leases: in force, in the order in which they were granted.
-        stopping: ids of those that are revoked, ascending.
+        stopping: ids of revoked ones, ascending.
         planned: in the order in which they were planned.
         avoided: see ``Avoidance.dump``.
         recent: see ``Occasions``, like the next two.
-        served: how many of these had come when idle workers were last served.
-        to_ask: for which the policy is to be asked.
+        served: number of these at the time when idle workers were last served.
+        to_ask: the fact for which the policy is to be asked.
         usage_half_life_s: see ``Usage``, like the next one.
-        usage_s: (E,) worker-seconds by entity; None where none are counted.
+        usage_s: (E,) worker-seconds by entity; None if they are not counted.
         quotas: in force.
         groups: of jobs, see ``Quotas``.
-        reservations: see ``Reservations.dump``; empty where there are none.
-        by_lengths: whether the policy may know how long jobs take.
-        by_lag: whether it wants rounds to follow X as closely as they can.
+        reservations: see ``Reservations.dump``; empty if there are no reservations.
+        by_lengths: whether the policy may use the lengths of jobs.
+        by_lag: whether the policy wants rounds to follow X as closely as possible.
         completed_worker_s: see ``Problem``.
         search: the attributes of ``Search``.
         restarts_s: (N, J) see ``JobTable``; None in snapshots of release 0.2.
@@ -161,7 +159,7 @@ class EngineState:
     restarts_s: FloatArray | None = None
 
 
-#: Fields that a state of the engine has under the same name.
+#: Fields that ``State`` has under the same name.
 _SAME: Final = (
     *("time_dependent", "now_s", "round_number", "round_end_s", "next_number", "generation"),
     *("question_open", "blocked", "changed", "plan_due", "serve_due", "by_lengths", "by_lag"),
@@ -227,10 +225,10 @@ def _plan_state(plan: PlannedLease) -> PlanState:
 
 
 def restore(stored: EngineState, settings: EngineSettings) -> Engine:
-    """Return an engine in a stored state, which goes on as if nothing had happened.
+    """Return an engine in a stored state, which goes on as if there had been no restart.
 
     Args:
-        stored: what ``dump`` returned; it may be used again.
+        stored: the value of ``dump``; it may be used again.
         settings: of the round mechanism; the entities are those of the stored state.
     """
     engine = Engine(stored.cluster, settings)
@@ -289,7 +287,7 @@ def encode_state(stored: EngineState) -> bytes:
 
 
 def decode_state(data: bytes) -> EngineState:
-    """Return the snapshot that ``encode_state`` was given.
+    """Return the snapshot that ``encode_state`` encoded.
 
     Raises:
         CodecError: the data are damaged, or of another version.

@@ -1,4 +1,4 @@
-"""A frozen copy of what people and agents are shown of the engine."""
+"""A frozen copy of the engine's state, for people and agents."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ReservationView:
     """A reservation as it was at one moment.
 
     Attributes:
-        rule: what was asked for.
-        workers: that it was to have; fewer than it asks for where there were no more.
+        rule: the reservation.
+        workers: its workers; fewer than it asks for if there were no more.
         in_force: whether they were set aside.
         members: ids of the jobs that may use them.
         used: how many of them its owner's jobs held.
@@ -56,28 +56,28 @@ class EngineView:
         round_end_s: its end; None while no job was active.
         certificate: how good the last planned round was; None before the first since the start.
         table: configurations by profile.
-        cluster: the workers, retired ones among them.
+        cluster: the workers, including retired ones.
         jobs: a copy of the active jobs.
         pairs: a copy of the pairs that X lets share workers.
         in_service: (W,) workers that were neither lost nor drained nor retired.
-        cordoned: (W,) workers on which nothing new was granted.
-        retired: (W,) workers that were gone for ever.
-        idle: (W,) workers that could be granted and that nobody held or was about to hold.
+        cordoned: (W,) workers on which no new lease was granted.
+        retired: (W,) workers that were gone permanently.
+        idle: (W,) workers that could be granted and were neither held nor planned.
         held: (W,) workers under leases.
         planned: numbers of the jobs with a planned lease.
         planned_workers: workers of each planned lease, in the same order.
-        barred: (N,) jobs that nothing was left for, because of the nodes that they avoid.
-        avoided: job number -> (node, times in a row, until when it is avoided) of those nodes.
+        barred: (N,) jobs that had no configuration left, because they avoid nodes.
+        avoided: job number -> (node, times in a row, until when the job avoids it).
         type_of: (W,) type of each worker.
-        entities: that were set, or have had jobs.
-        usage_s: (E,) what they have used of late; None where that is not counted.
-        caps: quotas over the jobs; None where there were none.
-        caps_of: (Q,) what each is about.
-        caps_held: (Q,) workers that were held of each.
+        entities: the entities that were set or have had jobs.
+        usage_s: (E,) their decayed usage; None if it is not counted.
+        caps: quotas over the jobs; None if there were no quotas.
+        caps_of: (Q,) the quota of each cap.
+        caps_held: (Q,) workers held of each cap.
         set_aside: (W,) workers that were kept for the owner of a reservation.
         reservations: with their workers, in the order in which their windows begin.
-        shunned: job number -> reservation to come whose workers it must not be placed on.
-        confined: numbers of the jobs that wait and may start within their entity's share only.
+        shunned: job number -> future reservation on whose workers it must not be placed.
+        confined: numbers of the waiting jobs that may start within their entity's share only.
     """
 
     now_s: float
@@ -111,11 +111,11 @@ class EngineView:
 
     @classmethod
     def of(cls, engine: Engine, before: EngineView | None = None) -> EngineView:
-        """Copy what is shown; a few arrays, so that every decision can be followed by it.
+        """Copy the engine; only a few arrays, so that a copy can follow every decision.
 
         Args:
             engine: the engine.
-            before: the last copy, whose jobs are brought forward and are the new one's; None: none.
+            before: the last copy; its jobs are updated and reused. None for a first copy.
         """
         jobs = engine.jobs.copy() if before is None else before.jobs
         if before is not None:

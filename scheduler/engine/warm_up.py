@@ -34,9 +34,9 @@ def warm_up() -> None:
     )
     engine.handle(answer, now=0.0)
     engine.handle(now=1.0)
-    # A job whose move gains less than the uncertainty of the throughputs.
+    # A job that gains less by a move than the uncertainty of the throughputs.
     one, yes = np.ones((1, 2), dtype=np.int64), np.ones(1, dtype=bool)
     choose_staying(one, yes, yes, yes, np.ones(1), np.ones(2, dtype=np.int64))
-    # A round whose gangs do not fit one by one.
+    # A round with gangs that do not fit one by one.
     two = np.arange(2)
     search_core(np.zeros(1), np.ones((1, 1), dtype=np.int64), two, two[1:], np.ones(1), 1.0, 2)

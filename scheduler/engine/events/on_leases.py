@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: A job that has run this long under a lease has made progress, even if it saves nothing.
 GOT_ON_S: Final = 60.0
-#: Number of completed jobs whose worker-seconds are kept.
+#: The worker-seconds of this many completed jobs are kept.
 MOST_COMPLETED: Final = 512
 #: Most doublings of the wait after losses and failures in a row: a float ends at 2^1024.
 LOSS_DOUBLINGS: Final = 4
@@ -210,7 +210,7 @@ def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
 
 
 def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preempted: bool) -> None:
-    """Decide about the job whose lease ended: end, retry or requeue it."""
+    """End, retry or requeue a job after the end of its lease."""
     wish = state.after_end.pop(event.lease_id, None)
     if event.reason is EndReason.COMPLETED:
         took, before = state.jobs["attained_worker_s"][[row]], state.completed_worker_s

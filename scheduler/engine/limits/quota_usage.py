@@ -85,7 +85,7 @@ def hold_back(
     as it needs and not also for those of earlier plans.
 
     Returns:
-        Numbers of the jobs whose planned leases a cap has no room for at all.
+        Numbers of the jobs with planned leases that a cap has no room for at all.
     """
     if not book.planned:
         return []

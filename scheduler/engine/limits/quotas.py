@@ -52,7 +52,7 @@ class _Pool:
 
     Attributes:
         rows: (n,) rows of the quotas' own caps.
-        shares: (n,) quotas whose projects use the workers that others lend.
+        shares: (n,) quotas of projects that use the workers that others lend.
         joint: row of the cap over all projects that use more than their own.
     """
 

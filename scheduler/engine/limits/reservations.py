@@ -27,7 +27,7 @@ class Reservations:
         self.given_up: set[tuple[str, str]] = set()
         #: name -> its workers, ascending; fewer than it asks for if there are no more.
         self.workers: dict[str, tuple[int, ...]] = {}
-        #: reservations whose workers are set aside now.
+        #: reservations with workers that are set aside now.
         self.in_force: tuple[Reservation, ...] = ()
         #: (W,) workers that could be granted at the last choice of workers; None before the first.
         self.seen: BoolArray | None = None

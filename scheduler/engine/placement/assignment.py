@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _UNMOVED: IntArray = np.empty(0, dtype=np.int64)
 
-#: A job that joins another on its workers: row, workers, lease of the partner that stays.
+#: A job that joins another on its workers: row, workers, lease of the partner that keeps them.
 Joiner: TypeAlias = tuple[int, tuple[int, ...], int]
 
 
@@ -47,24 +47,24 @@ class Assigner:
         self.jobs = JobTable()
         self.pairs = PairTable()
         self.book = LeaseBook(self.fleet)
-        #: nodes on which jobs could not be started, and are not tried again for a while.
+        #: nodes that jobs avoid for a while, because they failed or could not start there.
         self.avoidance = Avoidance(self.fleet)
         #: the time of the current call.
         self.now_s = 0.0
-        #: (numbers of jobs, (W,) workers) that these must not be placed on now.
+        #: (numbers of jobs, (W,) workers) on which these jobs must not be placed now.
         self.shunned: Sequence[tuple[IntArray, BoolArray]] = ()
-        #: job number -> (K,) workers, of jobs that may not hold more if they start now.
+        #: job number -> (K,) workers that the job may hold at most if it starts now.
         self.rooms: Mapping[int, IntArray] = {}
         #: id of the newest lease; also its fencing token.
         self.next_lease = 0
-        #: equal configurations of the table at the last look, and that table.
+        #: the table at the last access, and its configurations of equal value.
         self._alike: tuple[ConfigurationTable, Alike] | None = None
-        #: likewise launch constraints.
+        #: the same for launch constraints.
         self._manners: tuple[ConfigurationTable, Manners] | None = None
 
     @property
     def alike(self) -> Alike:
-        """Return what is of equal value in the table."""
+        """Return the configurations of equal value in the table."""
         if self._alike is None or self._alike[0] is not self.table:
             prices = self.fleet.cost_usd_per_hour[: self.table.demand.shape[2]]
             self._alike = self.table, Alike.of(self.table, prices)
@@ -72,7 +72,7 @@ class Assigner:
 
     @property
     def manners(self) -> Manners:
-        """Return what must lie on one node or follows a plan."""
+        """Return the launch constraints of the table."""
         if self._manners is None or self._manners[0] is not self.table:
             self._manners = self.table, Manners.of(self.table)
         return self._manners[1]
@@ -89,17 +89,17 @@ class Assigner:
         caps: Caps | None = None,
         leaves: BoolArray | None = None,
     ) -> list[do.Command | do.Batch]:
-        """Extend what goes on, give notice to what ends, reserve workers for what begins.
+        """Extend leases that go on, give notice to those that end, plan those that begin.
 
         Args:
-            choice: what runs in the next round.
+            choice: the configurations of the next round.
             eligible: (N,) jobs that may run in it.
-            grounds: what was chosen by.
-            goes_on: why leases go on.
-            start_s: when it begins.
-            end_s: when it ends.
-            caps: quotas over all jobs; None where there are none.
-            leaves: (N,) jobs that cannot stay on their workers; None for none.
+            grounds: the reasons of the choice.
+            goes_on: the cause of extensions.
+            start_s: when the round begins.
+            end_s: when the round ends.
+            caps: quotas over all jobs; None if there are no quotas.
+            leaves: (N,) jobs that cannot stay on their workers; None for no jobs.
         """
         jobs = self.jobs
         commands: list[do.Command | do.Batch] = []
@@ -148,7 +148,7 @@ class Assigner:
         return self._start(self._units(choice, wanted), choice, grounds, available, end_s)
 
     def _keep_workers(self, choice: Choice, wanted: BoolArray, stays: BoolArray) -> list[Joiner]:
-        """Let jobs stay on their workers where only the sharing changes.
+        """Let jobs stay on their workers if only the sharing changes.
 
         Marks the jobs that stay in ``stays``.
 
@@ -194,7 +194,7 @@ class Assigner:
         return int(partners[0]) if len(partners) else NONE
 
     def _recast(self, row: int, choice: Choice) -> None:
-        """Note a change of sharing on workers that a job keeps."""
+        """Store a change of sharing on workers that a job keeps."""
         self.jobs["configuration"][row] = choice.configuration[row]
         self.jobs["pair"][row] = choice.pair[row]
         demand = sum(self._demand(row, choice))
@@ -228,7 +228,7 @@ class Assigner:
         *,
         caps: Caps | None = None,
     ) -> list[do.GrantLeases]:
-        """Place units on available workers and grant their leases as soon as these are free."""
+        """Place units on available workers, and grant their leases as soon as these are free."""
         choosy = bool(self.avoidance) or bool(self.shunned)
         avoided = [self._avoided(rows) for rows in units] if choosy else ()
         placed = self.placer.place(
@@ -243,7 +243,7 @@ class Assigner:
         rows, held = [row for row, _ in begin], [workers for _, workers in begin]
         self._reserve(rows, held, choice, grounds, NONE)
         if caps is not None:
-            # What goes on and what is planned keep the quotas; what is leaving holds of them, too.
+            # Leases that go on or are planned keep the quotas; stopping leases still use them, too.
             homeless = hold_back(
                 caps, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet
             )
@@ -263,7 +263,7 @@ class Assigner:
         return demands
 
     def _together(self, units: Sequence[tuple[int, ...]], choice: Choice) -> BoolArray | None:
-        """Return (R,) units that must lie on one node; None where none must."""
+        """Return (R,) units that must lie on one node; None if there are no such units."""
         if not self.manners.any_consolidated:
             return None
         first = np.array([rows[0] for rows in units], dtype=np.int64)
@@ -273,7 +273,7 @@ class Assigner:
         return result
 
     def _suits(self, row: int, workers: tuple[int, ...], choice: Choice) -> bool:
-        """Return whether a job can go on where it is, launched as it was, as it is to run next."""
+        """Return whether a job can keep its workers and launch in its next configuration."""
         manners, profile = self.manners, int(self.jobs["profile"][row])
         held, wanted = int(self.jobs["configuration"][row]), int(choice.configuration[row])
         if wanted != NONE and manners.consolidated[profile, wanted] and not self._are_near(workers):
@@ -288,11 +288,11 @@ class Assigner:
     def _make_room(
         self, choice: Choice, begins: BoolArray, stays: BoolArray, joining: Sequence[int]
     ) -> None:
-        """Let jobs move away from a node for those that are due on one and find none otherwise.
+        """Let jobs move off a node for gangs that must lie on one node and find no room otherwise.
 
-        Of all nodes the one is cleared from which the fewest workers move. Jobs that share, or that
-        must lie on one node themselves, or are kept, are not moved. Who moves is taken out of
-        ``stays``.
+        The cleared node is the one from which the fewest workers move. Jobs that share, that must
+        lie on one node themselves, or that are protected do not move. A job that moves is removed
+        from ``stays``.
         """
         jobs, fleet = self.jobs, self.fleet
         due = begins & choice.charged & (choice.configuration != NONE)
@@ -322,12 +322,12 @@ class Assigner:
             free[list(self.placer.on_one_node(demands[r], free))] = False
 
     def _least_moved(self, demand: IntArray, free: BoolArray, holder: IntArray) -> list[int]:
-        """Return the rows of jobs whose going makes room for a demand on one node; none if none do.
+        """Return rows of jobs that make room for a demand on one node by moving; empty if none can.
 
         Args:
             demand: (K,) workers by type.
-            free: (W,) workers that nobody holds.
-            holder: (W,) row of the job that may be moved from each worker; NONE where none may.
+            free: (W,) workers without a lease that stays.
+            holder: (W,) row of the job that may move off each worker; NONE if there is no such job.
         """
         fleet, held = self.fleet, self.jobs["workers_held"]
         lacking = demand - fleet.count_on_nodes(free)
@@ -338,7 +338,7 @@ class Assigner:
             here = slice(*fleet.node_start[v : v + 2].tolist())
             left, moved = np.maximum(lacking[v], 0), []
             rows, counts = np.unique(holder[here][holder[here] != NONE], return_counts=True)
-            # Who holds most here, and least elsewhere, goes first.
+            # The job that holds most here, and least elsewhere, goes first.
             for row in rows[np.lexsort((held[rows] - counts, -counts))].tolist():
                 gives = np.bincount(fleet.type_of[here][holder[here] == row], minlength=len(left))
                 if (np.minimum(gives, left) > 0).any():
@@ -350,7 +350,7 @@ class Assigner:
         return best
 
     def _avoided(self, rows: tuple[int, ...]) -> BoolArray | None:
-        """Return (W,) the workers that one of the rows' jobs avoids, or shuns; None for none."""
+        """Return (W,) the workers that at least one of the rows' jobs avoids; None if empty."""
         numbers = [int(self.jobs["number"][row]) for row in rows]
         mask = self.avoidance.mask(numbers, self.now_s)
         for late, workers in self.shunned:
@@ -359,7 +359,7 @@ class Assigner:
         return mask
 
     def can_run(self, row: int, available: BoolArray) -> bool:
-        """Return whether some workers are enough for a job in any of its configurations.
+        """Return whether some workers suffice for a job in any of its configurations.
 
         Args:
             row: of the job.
@@ -375,10 +375,10 @@ class Assigner:
         return bool(usable.any())
 
     def bars(self, available: BoolArray) -> Bars | None:
-        """Return what jobs cannot have of some workers; None where that is nothing.
+        """Return the configurations that jobs cannot have on some workers; or None.
 
-        For those that avoid nodes too few may be left, and for those that must lie on one node no
-        node may have as many. Those that are not preemptible start within shares.
+        A job that avoids nodes may find too few workers left. For a job that must lie on one node,
+        no node may have enough. Jobs that are not preemptible start within shares.
 
         Args:
             available: (W,) workers that may be given, or are held by jobs that may stay.
@@ -400,7 +400,7 @@ class Assigner:
             avoiding[row] = True
             held = int(jobs["configuration"][row])
             if held != NONE:
-                barred[row, held] = False  # where it is, it was started
+                barred[row, held] = False  # it has started where it is
         for late, workers in self.shunned:
             rows = jobs.rows_of(late)
             rows = rows[rows != NONE]
@@ -425,7 +425,7 @@ class Assigner:
         return Bars(configuration=barred, row=avoiding)
 
     def _workers_of(self, row: int) -> tuple[int, ...]:
-        """Return the workers that a job holds and need not give back."""
+        """Return the workers of a job's lease; empty if the lease is stopping."""
         lease_id = int(self.jobs["lease"][row])
         if lease_id == NONE or lease_id in self.book.stopping:
             return ()
@@ -439,7 +439,7 @@ class Assigner:
         grounds: Grounds,
         partner_lease: int,
     ) -> None:
-        """Plan a lease for each row; ``partner_lease`` need not end for it, NONE for no such."""
+        """Plan a lease for each row; it need not wait for ``partner_lease`` (NONE without one)."""
         jobs, at = self.jobs, np.array(rows, dtype=np.int64)
         values = zip(
             rows,
@@ -463,7 +463,7 @@ class Assigner:
             self.book.plan(plan, own_lease, partner_lease)
 
     def grants(self, plans: Sequence[PlannedLease], *, end_s: float) -> do.GrantLeases:
-        """Put planned leases in force, as ``grant`` does, and say so."""
+        """Put planned leases in force, as ``grant`` does, and return the command."""
         return do.GrantLeases(leases=self.grant(plans, end_s=end_s), causes=CausesOfGrants(plans))
 
     def grant(self, plans: Sequence[PlannedLease], *, end_s: float) -> Leases:
@@ -507,7 +507,7 @@ class Assigner:
         )
 
     def _outbid(self, rows: IntArray, grounds: Grounds, *, by_s: float) -> do.RevokeLeases:
-        """Give notice to the leases of (n,) rows: others come there, or the jobs move."""
+        """Give notice to the leases of (n,) rows: other jobs get the workers, or the jobs move."""
         leases = self.jobs["lease"][rows]
         order = leases.argsort()
         lease_ids, rows = leases[order], rows[order]
@@ -527,7 +527,7 @@ class Assigner:
         )
 
     def follow(self, moved: Mapping[int, IntArray]) -> None:
-        """Let jobs and planned leases follow their configurations to other columns.
+        """Move jobs and planned leases to the new columns of their configurations.
 
         Args:
             moved: profile -> (J,) new columns, see ``columns.moves``.
@@ -547,7 +547,7 @@ class Assigner:
             jobs["configuration"][row] = self.single_on(row, workers)
 
     def drop_plan(self, number: int) -> None:
-        """Drop a job's planned lease, if it has one; a partner in it goes on alone."""
+        """Drop a job's planned lease, if any; a partner in it goes on alone."""
         plan = self.book.planned.get(number)
         self.book.forget((number,))
         if plan is not None and plan.pair != NONE:
@@ -564,7 +564,7 @@ class Assigner:
             self._part(entry, number)
 
     def _part(self, entry: int, leaver: int) -> None:
-        """Let whoever else runs in a pair, or is planned to, do so alone and uncharged."""
+        """Let the other job of a pair, running or planned, go on alone and uncharged."""
         jobs = self.jobs
         for other in np.flatnonzero((jobs["pair"] == entry) & (jobs["number"] != leaver)).tolist():
             workers = self.book.workers_of(int(jobs["lease"][other]))
@@ -579,12 +579,12 @@ class Assigner:
                 plan.charged = False
 
     def single_on(self, row: int, workers: tuple[int, ...]) -> int:
-        """Return the job's single configuration on exactly these workers, NONE if it has none."""
+        """Return the job's single configuration on exactly these workers, or NONE."""
         types = self.fleet.type_of[list(workers)]
         demand = np.bincount(types, minlength=len(self.table.worker_types))
         profile = int(self.jobs["profile"][row])
         same = (self.table.demand[profile] == demand).all(axis=1)
-        # Jobs of a pair are launched without a plan, and go on so.
+        # Jobs of a pair are launched without a plan, and go on without one.
         same &= ~self.manners.planned[profile]
         if not self._are_near(workers):
             same &= ~self.manners.consolidated[profile]

@@ -1,4 +1,4 @@
-"""Placement: on which concrete workers an assignment runs."""
+"""Placement: choose the concrete workers of an assignment."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def largest_first(demands: IntArray, marked: BoolArray) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One job, or two that share, with the workers that it asks for.
+    """One job, or two jobs that share, with the workers that they ask for.
 
     Attributes:
         rows: the members' rows in the job table.
         demand: (K,) workers by type.
-        held: for each member the workers that it holds now, empty if none.
+        held: for each member the workers that it holds now, empty without any.
     """
 
     rows: tuple[int, ...]
@@ -50,7 +50,7 @@ class Placer:
         """Match units with worker sets that their members hold, so that the fewest jobs move.
 
         Returns:
-            For each unit the workers that it keeps, or an empty tuple where it must be placed anew.
+            For each unit the workers that it keeps, or an empty tuple if it needs a new placement.
         """
         sets: dict[tuple[int, ...], int] = {}
         wishes: list[tuple[int, int]] = []
@@ -82,16 +82,18 @@ class Placer:
     ) -> list[tuple[int, ...]]:
         """Choose workers for each demand, for large gangs first.
 
-        Those that must lie on one node come before all others, then those that avoid some workers.
+        Requests that must lie on one node come before all others, then those that avoid some
+        workers.
 
         Args:
             demands: (R, K) workers by type for each request.
             available: (W,) workers that may be given; updated in place.
             avoided: for each request (W,) workers that it must not be given, or None.
-            together: (R,) requests that get workers of one node or none; None where none must.
+            together: (R,) requests that get workers of one node or no workers; None for no
+            requests.
 
         Returns:
-            Worker indices, ascending, for each demand; empty where there were not enough.
+            Worker indices, ascending, for each demand; empty if there were not enough.
         """
         masks = {r: mask for r, mask in enumerate(avoided) if mask is not None}
         gangs = [] if together is None else largest_first(demands, together)
@@ -113,7 +115,7 @@ class Placer:
         return result
 
     def on_one_node(self, demand: IntArray, available: BoolArray) -> tuple[int, ...]:
-        """Return workers of the fullest node that has enough of them, ascending; empty if none has.
+        """Return workers of the fullest node that has enough of them, ascending; or an empty tuple.
 
         Args:
             demand: (K,) workers by type.

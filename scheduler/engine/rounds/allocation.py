@@ -117,7 +117,7 @@ def take_over(
         answer: the allocation, and the job numbers of its rows.
         jobs: the job table; X, credits, ranks and ``x_only`` change.
         pairs: the pair table; its entries are replaced, except running ones.
-        planned: leases about to be granted, whose pairs must stay in the table.
+        planned: leases about to be granted; their pairs must stay in the table.
         alike: configurations of equal value; credit moves to those of them that X wants now.
         round_length_s: no job starts further ahead of the new X than this plus its time beyond its
             turns.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scheduler.engine.tables.jobs import JobTable
     from scheduler.engine.tables.pairs import PairTable
 
-#: Smaller fractions of X are noise of the solver.
+#: Smaller fractions of X are solver noise.
 NEGLIGIBLE = 1e-6
 #: A configuration with a larger fraction needs more than 20 rounds to make up for one.
 NEARLY_ALWAYS = 0.95
@@ -35,11 +35,11 @@ class Candidates:
         configuration: (C,) single configuration, NONE for a pair.
         pair: (C,) entry of the pair table, NONE for a single job.
         deficit_s: (C,) seconds by which it would lag behind X at the end of the round.
-        held: (C,) whether it runs now, or what is of equal value.
+        held: (C,) whether it, or a configuration of equal value, runs now.
         always: (C,) whether X gives it nearly all the time.
-        demand: (C, K + Q) workers, and what is held of each quota.
+        demand: (C, K + Q) workers, and units of each quota.
         elsewhere: (C,) whether the job runs in another configuration of equal value.
-        promise: (C,) number that a job's configurations of equal value share, NONE without such.
+        promise: (C,) number that a job's configurations of equal value share, NONE without one.
         share: (C,) fraction of time that X gives it.
     """
 
@@ -77,8 +77,8 @@ def singles(
     """List the single configurations that would lag behind X at the end of the round.
 
     Returns:
-        (N, J) what X gives any time, (N, J) seconds by which each would lag behind, and the
-        candidates among them.
+        (N, J) configurations to which X gives any time, (N, J) seconds by which each would lag
+        behind, and the candidates among them.
     """
     x = jobs.x
     wanted: BoolArray = x > NEGLIGIBLE
@@ -87,13 +87,13 @@ def singles(
         credit_s = credit_s + x * lead_s
         running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
         credit_s[running, held[running]] -= lead_s
-    # What is held may get ahead by a round before it pauses, besides the band: fewer restarts.
+    # A held configuration may get ahead by one more round before it pauses: fewer restarts.
     kept = np.zeros(x.shape, dtype=bool)
     running = (held >= 0).nonzero()[0]
     kept[running, held[running]] = True
     promise = None
     if alike.any and len(shared := alike.shared[profile].nonzero()[0]):
-        # One promise of time in any of them.
+        # They share one promise of time.
         group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
         group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
         x, credit_s = x.copy(), credit_s.copy()
@@ -108,7 +108,7 @@ def singles(
     entitled = wanted & (deficit_s > least) & eligible[:, None]
     if bars is not None:
         entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
-    at = np.flatnonzero(entitled)  # ``take`` by one index is quicker than by two
+    at = np.flatnonzero(entitled)  # ``take`` by one index is faster than by two
     first, configuration = np.divmod(at, x.shape[1])
     none = np.full(len(first), NONE, dtype=np.int64)
     demand = table.demand[profile[first], configuration]
@@ -142,7 +142,7 @@ def shared_pairs(
     lead_s: float,
     caps: Caps | None,
 ) -> Candidates:
-    """List the pairs that X wants, whether they lag behind it or are ahead."""
+    """List the pairs to which X gives time, whether they lag behind it or are ahead."""
     rows = jobs.rows_of(pairs.numbers.ravel()).reshape(-1, 2)
     there = (rows >= 0).all(axis=1) & (pairs.x > NEGLIGIBLE)
     q = np.flatnonzero(there & eligible[rows[:, 0]] & eligible[rows[:, 1]])
@@ -168,7 +168,7 @@ def shared_pairs(
 
 
 def of_pairs(caps: Caps, members: IntArray, demand: IntArray) -> IntArray:
-    """Return (P, K + Q) workers of pairs, and what they hold of each quota.
+    """Return (P, K + Q) workers of pairs, and units of each quota.
 
     Args:
         caps: the quotas.

@@ -36,7 +36,7 @@ class Certificate:
     """How good a round was when it was planned.
 
     Without a band, and for policies that ask for rounds by lag alone, no sum is maximised: the
-    round follows X as closely as the order allows. Then the first three are nan.
+    round follows X as closely as the order allows. Then ``value``, ``bound`` and ``fluid`` are nan.
 
     Attributes:
         value: sum of the values of the candidates that run.
@@ -61,7 +61,7 @@ class Certificate:
 
     @property
     def fluid_gap(self) -> float:
-        """The same if workers could be divided: this includes the loss by gangs that do not fit."""
+        """The same if workers could be divided: includes the loss by gangs that do not fit."""
         return _short(self.value, self.fluid)
 
 

@@ -79,9 +79,9 @@ class Choice:
         shared: the pairs to which X gives any time; None without pairs.
         held: (N,) single configuration that each job had before.
         profile: (N,) row of the configuration table.
-        kept: (N,) jobs whose leases are protected in this round; None for no jobs.
+        kept: (N,) jobs with leases that are protected in this round; None for no jobs.
         beyond: (N,) protected jobs that are charged though it is not their turn.
-        full: (N,) jobs whose quotas have no room for the configuration they held; None without
+        full: (N,) jobs without room in quotas for the configuration they held; None without
             quotas.
         searched: whether a search found a round that serves the owed time; None without a search.
         certificate: how good the choice is; None if it was not requested.
@@ -289,7 +289,7 @@ def _improve(
 def _full(
     caps: Caps, draft: Draft, table: ConfigurationTable, profile: IntArray, held: IntArray
 ) -> BoolArray:
-    """Return (N,) jobs whose quotas have no room for the single configuration that they held."""
+    """Return (N,) jobs without room in their quotas for the single configuration they held."""
     rows = np.flatnonzero(held != NONE)
     lacks = caps.held(caps.group[rows], table.demand[profile[rows], held[rows]])
     full = np.zeros(len(held), dtype=bool)

@@ -1,7 +1,7 @@
-"""Grounds: what a choice was made by, kept so that causes can be told when somebody asks.
+"""Reasons of decisions, kept so that causes can be computed on request.
 
-A round that gives out hundreds of leases costs one object for this. What is kept does not change,
-so a cause is the same whenever it is asked for.
+A round that grants hundreds of leases costs one object for this. The kept data do not change, so a
+cause is the same on every request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.engine.rounds.choose_round import Choice
     from scheduler.engine.tables.leases import PlannedLease
 
-#: Facts that let jobs change places whomever they are about.
+#: Facts that let any jobs change places, whichever job they are about.
 _FOR_ALL: Final = frozenset(
     {
         *(FactKind.POLICY_CHANGED, FactKind.SHARE_CHANGED, FactKind.NODE_JOINED),
@@ -48,8 +48,8 @@ _OF_JOBS: Final = frozenset(
         *(FactKind.LEASE_FAILED, FactKind.LEASE_LOST),
     }
 )
-#: Whether a job is urgent, whether that is since X gives it nearly all the time, and by how many
-#: seconds it would be behind at the end of the round.
+#: Whether a job is urgent, whether because X gives it nearly all the time, and the seconds by which
+#: it would be behind at the end of the round.
 _Lag: TypeAlias = tuple[bool, bool, float]
 _NO_LAG: Final[_Lag] = (False, False, -np.inf)
 _URGENCY: Final = {(True, False): Ground.OVERDUE, (True, True): Ground.FULL_TIME}
@@ -57,32 +57,32 @@ _MOVES: Final = frozenset({Ground.FASTER, Ground.ELSEWHERE, Ground.MOVED})
 
 
 class Told(WhyGranted):
-    """A cause that is known already.
+    """A stored cause.
 
     Args:
-        cause: of the one lease that it is asked about.
+        cause: the cause of the one lease that uses this object.
     """
 
     def __init__(self, cause: Cause) -> None:
         self._cause = cause
 
-    def of_grant(self, plan: PlannedLease) -> Cause:  # noqa: ARG002 - of this one
+    def of_grant(self, plan: PlannedLease) -> Cause:  # noqa: ARG002 - there is only one
         """Return the cause."""
         return self._cause
 
 
 class Grounds(WhyGranted):
-    """What a round, or the rest of one, was chosen by.
+    """The reasons by which a round, or the rest of one, was chosen.
 
     Args:
-        choice: what was chosen; nobody changes it any more.
-        occasions: what had happened since the last choice, oldest first.
+        choice: the choice; it does not change any more.
+        occasions: facts since the last choice, oldest first.
         round_number: of the round.
         table: configurations by profile.
-        takers: lease -> planned leases that wait for its workers, as they will be.
-        is_round: whether a whole round was planned, where everybody competes; else only idle
+        takers: lease -> planned leases that wait for its workers; filled later.
+        is_round: whether a whole round was planned, in which all jobs compete; if not, only idle
             workers were served.
-        unfunded: (N,) jobs for which there is no budget; None for none.
+        unfunded: (N,) jobs without budget; None for no jobs.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Grounds(WhyGranted):
         return self._cause(occasion, ground, **figures)
 
     def of_notice(self, notices: Notices, place: int) -> Cause:
-        """Return why others are to have the workers of a lease, or why its job moves."""
+        """Return why other jobs get the workers of a lease, or why its job moves."""
         lease_id, batch = notices.lease_ids[place], notices.batches[place]
         at, row = lease_id - batch.first_id, int(notices.rows[place])
         own = batch.job_ids[at]
@@ -125,7 +125,7 @@ class Grounds(WhyGranted):
             occasion, ground, rival="" if rival is None else rival.job_id, lag_s=lag_s
         )
 
-    # -- what decided ---------------------------------------------------------------------------
+    # -- reasons --------------------------------------------------------------------------------
 
     def _why_granted(self, plan: PlannedLease) -> tuple[Ground, dict[str, Any]]:
         if plan.moves:
@@ -136,7 +136,7 @@ class Grounds(WhyGranted):
         return _URGENCY.get(lag[:2], Ground.TURN), {"lag_s": lag[2]}
 
     def _move(self, row: int) -> tuple[Ground, dict[str, Any]]:
-        """Return why a job goes on elsewhere, and what it gains."""
+        """Return why a job moves, and its gain."""
         here, there = int(self._choice.held[row]), int(self._choice.configuration[row])
         if NONE in {here, there}:
             return Ground.ELSEWHERE, {}
@@ -172,7 +172,7 @@ class Grounds(WhyGranted):
     def _why_after(
         self, row: int, own: _Lag, rival: int, other: _Lag
     ) -> tuple[Ground, float | None]:
-        """Return why a job that is due comes after another one that is."""
+        """Return why a job that is due comes after another job that is due."""
         choice, further_s = self._choice, other[2] - own[2]
         if other[0] and not own[0]:
             return _URGENCY[other[:2]], further_s
@@ -183,7 +183,7 @@ class Grounds(WhyGranted):
         return (Ground.SHORTER if choice.by_lengths else Ground.SERVED_LESS), None
 
     def _lag(self, row: int) -> _Lag | None:
-        """Return how a job would lag behind X without this round; None where it is not due."""
+        """Return the lag of a job behind X without this round; None if it is not due."""
         place = int(self._furthest[row])
         if place == NONE:
             return None
@@ -192,7 +192,7 @@ class Grounds(WhyGranted):
 
     @cached_property
     def _furthest(self) -> IntArray:
-        """(N,) place in what was found due of that in which each job lags most; NONE: nowhere."""
+        """(N,) index of the candidate in which each job lags most; NONE without a candidate."""
         found, urgent = self._choice.found, self._choice.urgent
         place = np.lexsort((found.deficit_s, found.always, urgent))
         place = np.repeat(place, 2)
@@ -203,19 +203,19 @@ class Grounds(WhyGranted):
         return furthest
 
     def _is_wanted(self, row: int) -> bool:
-        """Tell whether X gives a job any time, alone or in a pair."""
+        """Return whether X gives a job any time, alone or in a pair."""
         choice = self._choice
         alone = bool(choice.wanted[row].any())
         if alone or choice.shared is None:
             return alone
         return bool((choice.shared.first == row).any() or (choice.shared.second == row).any())
 
-    # -- what had happened ----------------------------------------------------------------------
+    # -- facts ----------------------------------------------------------------------------------
 
     def _occasion(
         self, names: tuple[str, ...], workers: tuple[int, ...], ground: Ground
     ) -> Occasion | None:
-        """Return the fact that matters most: of these jobs, of these workers, of all; or none."""
+        """Return the fact that matters most: of these jobs, of these workers, of all; or None."""
         for name in names:
             if name in self._of_jobs:
                 return self._of_jobs[name]
@@ -256,10 +256,10 @@ class Grounds(WhyGranted):
 
 
 class CausesOfGrants(Sequence[Cause]):
-    """Why leases are granted that were planned.
+    """Causes of planned leases that are granted.
 
     Args:
-        plans: of them.
+        plans: the planned leases.
     """
 
     def __init__(self, plans: Sequence[PlannedLease]) -> None:
@@ -285,13 +285,13 @@ class CausesOfGrants(Sequence[Cause]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Notices:
-    """Leases that are to end with a round, n of them.
+    """Leases that end with a round, n of them.
 
     Attributes:
         lease_ids: n of them.
-        batches: those with which each was granted.
+        batches: the leases with which each was granted.
         rows: (n,) of their jobs when the round was planned.
-        charged: (n,) 1 where their time counted against X.
+        charged: (n,) 1 if their time counted against X.
     """
 
     lease_ids: Sequence[int]
@@ -301,7 +301,7 @@ class Notices:
 
 
 class CausesOfNotices(Sequence[Cause]):
-    """Why jobs have to give back leases when a round begins.
+    """Causes of notices: why jobs must give back leases when a round begins.
 
     Args:
         grounds: of the round.

@@ -29,7 +29,7 @@ class Draft:
         self, jobs: JobTable, eligible: BoolArray, free: IntArray, caps: Caps | None
     ) -> None:
         n = len(jobs)
-        #: (K + Q,) workers that are left, and what is left of each quota.
+        #: (K + Q,) workers that are left, and the room in each quota.
         self.free = free.copy() if caps is None else _room(free, caps)
         self.caps = caps
         #: K, the worker types.
@@ -61,7 +61,7 @@ class Draft:
     def keep(
         self, kept: BoolArray, jobs: JobTable, pairs: PairTable, table: ConfigurationTable
     ) -> None:
-        """Let jobs go on as they are."""
+        """Let protected jobs keep their workers."""
         rows = np.flatnonzero(kept)
         self.busy[rows] = True
         self.configuration[rows] = jobs["configuration"][rows]
@@ -137,12 +137,12 @@ class Draft:
             return np.zeros(0, dtype=bool)
         workers = found.demand[:, : self.types].sum(axis=1)
         keys = (-workers, -priority, ~urgent)
-        # Singles come in order of their rows: most often nothing else is needed to sort by.
+        # Singles come in order of their rows: usually no further sort keys are needed.
         mixed = found.elsewhere.any() or (found.first[1:] < found.first[:-1]).any()
         order = np.lexsort((found.elsewhere, found.first, *keys) if mixed else keys)
         chosen: BoolArray = choose_entitled(
             order,
-            np.ascontiguousarray(found.first),  # else it is compiled twice
+            np.ascontiguousarray(found.first),  # otherwise it is compiled twice
             np.ascontiguousarray(found.second),
             found.demand,
             found.promise,
@@ -161,7 +161,7 @@ class Draft:
 
 
 def _room(free: IntArray, caps: Caps) -> IntArray:
-    """Return (K + Q,) workers that are free, and what is left of each quota."""
+    """Return (K + Q,) workers that are free, and the room in each quota."""
     left = np.maximum(np.floor(caps.limit), 0.0).astype(np.int64)
     return np.concatenate((free[: caps.counts.shape[1]], left))
 
@@ -243,12 +243,12 @@ def serve_what_is_owed(
         begun: the draft before any candidate was chosen.
         found: the C candidates.
         chosen: (C,) which of them the draft runs.
-        bonus_s: (C,) seconds of lag that each is credited with so that fewer jobs move. Rounds
-            that serve what is owed with this credit are tried first.
+        bonus_s: (C,) seconds of lag with which each is credited so that fewer jobs move. Rounds
+        that serve the owed time with this credit are tried first.
         owed: see ``round_milp.owed``.
 
     Returns:
-        Whether a choice was found that is worth what is owed; None if there was no need.
+        Whether a choice was found that is worth ``owed``; None if there was no need.
     """
     value = round_milp.worth(found, draft.types)
     if not round_milp.short_of(value, chosen, owed):

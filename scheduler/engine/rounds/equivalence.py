@@ -2,7 +2,7 @@
 
 Two are of equal value if a job holds equally many workers in them, at the same price, and their
 throughputs differ by no more than the doubt of both. Promises of time in such configurations are
-one promise: the round mechanism uses their sum, and leaves a job where it is.
+one promise: the round mechanism uses their sum, and lets a job stay.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def stay(
     negligible: float,
     caps: Caps | None = None,
 ) -> IntArray:
-    """Leave jobs where they are if no job waits and a move has no certain gain.
+    """Let jobs keep their workers if no job waits and a move has no certain gain.
 
     Jobs that only exchange workers hold the same ones together, so they can stay whatever X says. A
     job that would leave other workers idle stays in one of three cases: X gives time to its held

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 #: Most improvements of prices. After a hundred the bound is within 0.01 % of the least one.
 _STEPS: Final = 100
-#: A search among the other candidates stops after so many steps, which take a millisecond.
+#: A search among the other candidates stops after this many steps, which take a millisecond.
 _SEARCH_STEPS: Final = 50_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prices:
-    """Prices of workers, and what follows from them for C candidates.
+    """Prices of workers, and the bounds that they give for C candidates.
 
     Each job has an entry for each of its candidates that can run: E entries of G jobs, in order of
     the jobs. A pair counts as two halves, one for each member, with half of its workers and half of
@@ -45,7 +45,7 @@ class Prices:
         value: (C,) value of each.
         columns: candidates that can run.
         entry: (E,) position of each entry in ``columns``.
-        begin: (G + 1,) first entry of each job, and at the end E.
+        begin: (G + 1,) first entry of each job, then E.
         part: (E,) part of the candidate that an entry is, 1 or 0.5.
         worth: (E,) value of each entry.
         demand: (E, K) workers of each entry.
@@ -64,7 +64,7 @@ class Prices:
 
     @cached_property
     def gain(self) -> FloatArray:
-        """(C,) value of each beyond its price; 0 if it cannot run."""
+        """(C,) value of each above its price; 0 if it cannot run."""
         gain = np.zeros(len(self.value))
         columns = self.columns
         gain[columns] = self.value[columns] - self.found.demand[columns] @ self.price
@@ -158,7 +158,7 @@ def search(
     Args:
         found: the candidates.
         priced: their prices.
-        may: (C,) which may be chosen; no pairs.
+        may: (C,) candidates that may be chosen; no pairs.
         free: (K,) workers that are left for them.
         reached: value of the best known choice.
 

@@ -1,11 +1,11 @@
-"""Packings: rounds that serve as much of what is owed as X itself does, where gangs do not fit.
+"""The best round by an integer program, if gangs do not fit one by one.
 
-Taking gangs one by one may leave one of them out in every round, though rounds exist in which it
-has its time. The credits tell: by the perceptron cycling theorem they stay bounded for ever if in
-each round what runs is owed at least as much, in worker-seconds, as X gives at that moment,
+Taking gangs one by one may leave one of them out in every round, though rounds exist that give it
+its time. The credits show this: by the perceptron cycling theorem they stay bounded if in each
+round the running candidates are owed at least as many worker-seconds as X gives at that moment,
 sum(credit x workers x runs) >= sum(credit x workers x X). If X is a mixture of rounds, the best
-round of all does so, as a mean is never above the largest. So where something is late and the
-choice falls short of that sum, the best round is sought by an integer program.
+round of all does so, as a mean is never above the largest. So if a candidate is late and the choice
+falls short of that sum, an integer program finds the best round.
 
 Sources: H. D. Block and S. A. Levin, On the boundedness of an iterative procedure for solving a
 system of linear inequalities (Proceedings of the AMS, 1970), for the theorem; L. Tassiulas and A.
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from scheduler.engine.rounds.urgency import Band
     from scheduler.engine.tables.jobs import JobTable
 
-#: Rounds that something must have fallen further behind, under the X in force, than what is urgent
-#: at the latest. So X that changes all the time costs nothing.
+#: A candidate is late if it falls this many rounds further behind, under the X in force, than the
+#: lag at which it became urgent at the latest. So an X that changes all the time costs nothing.
 LATE: Final = 5.0
-#: The largest program; with more candidates rounds are left as they are.
+#: The largest program; with more candidates rounds stay as they are.
 MOST: Final = 3000
-#: After so many nodes of its tree a search is given up.
+#: Nodes of its tree after which a search stops.
 NODES: Final = 500
 #: Smaller differences are rounding.
 _DUST: Final = 1e-9
-#: Rounds without a search after the one that found nothing, at most.
+#: Most rounds without a search after one that found nothing.
 _LONGEST_PAUSE: Final = 64
 
 
 @dataclass(slots=True)
 class Search:
-    """When the best round is sought next.
+    """When the next search for the best round is allowed.
 
-    Where X cannot be realised at all, as X of a policy seldom can where gangs leave workers over,
-    there is nothing to be found. So pauses double until another allocation comes.
+    If X cannot be realised at all, as is common if gangs leave workers over, a search finds
+    nothing. So pauses double until another allocation comes.
 
     Attributes:
-        begun_s: seconds by which what was furthest behind was so when X came.
-        wait: rounds until the next search may be.
-        pause: how many there will be after the next one that finds nothing.
+        begun_s: the largest lag, in seconds, when X came.
+        wait: rounds until the next search is allowed.
+        pause: length of the wait after the next search that finds nothing.
     """
 
     begun_s: float = 0.0
@@ -61,15 +61,15 @@ class Search:
 
     @property
     def may(self) -> bool:
-        """Whether a search may be in this round."""
+        """Whether a search is allowed in this round."""
         return self.wait <= 0
 
     def begin(self, behind_s: float) -> None:
-        """Note that X has changed, when what was furthest behind was so by so many seconds."""
+        """Reset for a new X; ``behind_s`` is the largest lag at that time."""
         self.begun_s, self.wait, self.pause = max(behind_s, 0.0), 0, 1
 
     def note(self, found: bool | None) -> None:
-        """Note whether a round was found; None where none was sought."""
+        """Note whether a search found a round; None without a search."""
         if found is None:
             self.wait = max(self.wait - 1, 0)
         elif found:
@@ -79,12 +79,12 @@ class Search:
 
 
 def is_late(found: Candidates, chosen: BoolArray, band: Band, begun_s: float) -> bool:
-    """Tell whether something is late and neither it nor what is of equal value is chosen.
+    """Return whether a candidate is late and no candidate of equal value is chosen.
 
     Args:
         found: the candidates.
         chosen: (C,) those that run.
-        band: how far they may depart from X.
+        band: how far a round may depart from X.
         begun_s: see ``Search``.
     """
     late = ~chosen & (found.deficit_s > (band.behind + LATE) * band.round_s + begun_s)
@@ -104,16 +104,16 @@ def owed(
     types: int,
     bars: Bars | None,
 ) -> float:
-    """Return what X is owed at this moment: sum(lag x workers x X), in worker-seconds.
+    """Return the worker-seconds that X is owed at this moment: sum(lag x workers x X).
 
     Args:
         jobs: the job table.
         table: configurations by profile.
-        deficit_s: (N, J) by how much each configuration would lag behind.
-        pairs: those of which X wants any; None without pairs.
+        deficit_s: (N, J) seconds by which each configuration would lag behind.
+        pairs: the pairs to which X gives any time; None without pairs.
         busy: (N,) jobs that are not to be chosen.
         types: K, the worker types.
-        bars: what jobs that avoid nodes cannot have; None where none does.
+        bars: configurations that jobs cannot have; None if there are no bars.
     """
     rows = np.flatnonzero(~busy)
     x = jobs.x[rows]
@@ -129,12 +129,12 @@ def owed(
 
 
 def worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> FloatArray:
-    """Return (C,) worker-seconds that each candidate is owed; negative for what is ahead of X.
+    """Return (C,) worker-seconds that each candidate is owed; negative if it is ahead of X.
 
     Args:
         found: the candidates.
-        types: K, the worker types; quotas are behind them in the demand.
-        lag_s: (C,) seconds that count; None for those by which each lags behind.
+        types: K, the worker types; quotas come after them in the demand.
+        lag_s: (C,) seconds that count; None for the lag of each.
     """
     seconds = found.deficit_s if lag_s is None else lag_s
     result: FloatArray = seconds * found.demand[:, :types].sum(axis=1)
@@ -144,20 +144,20 @@ def worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> Flo
 def best(
     found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray, *, gap: float = 0.0
 ) -> tuple[BoolArray | None, float]:
-    """Choose the candidates that are worth most together, each job in one of them at most.
+    """Choose the candidates with the largest total value, at most one for each job.
 
     Args:
         found: the candidates.
-        value: (C,) what each is worth; those that are worth nothing are left out.
+        value: (C,) value of each; candidates of value <= 0 are left out.
         free: (K,) workers to give.
-        busy: (N,) rows that run already.
+        busy: (N,) rows that already run.
         gap: part of the best value that the choice may miss.
 
     Returns:
         (C,) which candidates run, None if the bounds of the search were reached; and an upper
         bound on the value of any choice.
     """
-    import highspy  # noqa: PLC0415 - slow to import, seldom needed
+    import highspy  # noqa: PLC0415 - slow to import, rarely needed
 
     columns = open_to(found, value, free, busy)
     result: BoolArray = np.zeros(len(value), dtype=bool)
@@ -182,7 +182,7 @@ def best(
     for option, setting in (
         *(("output_flag", False), ("threads", 1), ("mip_rel_gap", gap), ("mip_abs_gap", 1e-9)),
         ("mip_max_nodes", NODES),
-        # These only help with large programs. Here they take two thirds of the time.
+        # These options only help with large programs. Here they take two thirds of the time.
         *(("mip_heuristic_effort", 0.0), ("mip_heuristic_run_feasibility_jump", False)),
         *(("mip_detect_symmetry", False), ("mip_allow_restart", False)),
     ):
@@ -200,7 +200,7 @@ def best(
 
 
 def open_to(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray) -> IntArray:
-    """Return the candidates that have a value and may run."""
+    """Return the candidates that have a value > 0 and may run."""
     may = (value > 0) & ~busy[found.first]
     second = found.second >= 0
     if second.any():
@@ -210,15 +210,15 @@ def open_to(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArra
 
 
 def _doubled(found: Candidates, runs: BoolArray) -> bool:
-    """Tell whether a job is to run twice."""
+    """Return whether a job would run twice."""
     rows = np.concatenate((found.first[runs], found.second[runs]))
     rows = rows[rows >= 0]
     return len(np.unique(rows)) < len(rows)
 
 
 def _constraints(found: Candidates, columns: IntArray) -> tuple[IntArray, csc_array]:
-    """Return the rows of jobs that candidates want, and the matrix: workers, then one per job."""
-    from scipy.sparse import csc_array  # noqa: PLC0415 - slow to import, seldom needed
+    """Return the rows of the candidates' jobs, and the matrix: workers, then one row per job."""
+    from scipy.sparse import csc_array  # noqa: PLC0415 - slow to import, rarely needed
 
     first, second = found.first[columns], found.second[columns]
     at = np.arange(len(columns))
@@ -236,12 +236,12 @@ def _constraints(found: Candidates, columns: IntArray) -> tuple[IntArray, csc_ar
 
 
 def affordable(value: FloatArray, runs: BoolArray, owed: float) -> BoolArray:
-    """Return (C,) what may run beside the chosen so that together they stay worth ``owed``.
+    """Return (C,) candidates that may run beside the chosen ones, with a total value >= ``owed``.
 
     Args:
-        value: (C,) what each candidate is worth.
+        value: (C,) value of each candidate.
         runs: (C,) those that are chosen.
-        owed: what they are to be worth at least.
+        owed: the least total value.
     """
     slack = value[runs].sum() - owed
     order = np.argsort(-value, kind="stable")
@@ -252,5 +252,5 @@ def affordable(value: FloatArray, runs: BoolArray, owed: float) -> BoolArray:
 
 
 def short_of(value: FloatArray, runs: BoolArray, owed: float) -> bool:
-    """Tell whether what runs is worth less than is owed."""
+    """Return whether the running candidates are worth less than ``owed``."""
     return bool(value[runs].sum() < owed - _DUST * np.abs(value).sum())

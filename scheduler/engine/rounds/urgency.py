@@ -59,7 +59,7 @@ class Band:
 
 
 def time_left_s(jobs: JobTable, table: ConfigurationTable, *, by_lengths: bool) -> FloatArray:
-    """Return (N,) seconds that each job is expected to go on where it is fastest.
+    """Return (N,) seconds that each job is expected to go on in its fastest configuration.
 
     Args:
         jobs: the job table.

@@ -47,11 +47,11 @@ def worth_of_round(
         most_s: a candidate with a larger lag is urgent, however much work it has left.
         least_s: a candidate is also urgent if it lags by more than this and ``granted`` together.
         granted: seconds of lag that are allowed for each second of work left.
-        trace_s: smaller lags count as none.
+        trace_s: smaller lags count as 0.
         least_urgent: least value of a worker of an urgent candidate.
 
     Returns:
-        (C,) which are urgent; (C,) seconds of credit; (C,) seconds of lag with that credit; (C,)
+        (C,) urgent candidates; (C,) seconds of credit; (C,) seconds of lag with that credit; (C,)
         value of the round to each.
     """
     count = len(first)
@@ -104,14 +104,14 @@ def entries_of_jobs(
         first: (C,) row of the (first) member of each candidate.
         second: (C,) row of the second member, -1 for a single job.
         demand: (C, K) workers.
-        value: (C,) value of each; those of no value are left out.
+        value: (C,) value of each; candidates of value 0 are left out.
         free: (K,) free workers.
         busy: (N,) rows that run already.
 
     Returns:
         Candidates that can run; (E,) position of each entry among them; (G + 1,) first entry of
-        each job that has any, and at the end E; (E,) part of the candidate that an entry is; (E,)
-        its value; (E, K) its workers.
+        each job that has any, then E; (E,) part of the candidate that an entry is; (E,) its value;
+        (E, K) its workers.
     """
     columns = np.empty(len(first), dtype=np.int64)
     start = np.zeros(len(busy) + 1, dtype=np.int64)

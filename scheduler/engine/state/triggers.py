@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Most facts that are kept until a round is planned; beyond that the oldest are dropped.
 MOST: Final = 256
 
-#: Event -> fact, for events whose fact has no subject.
+#: Event -> fact, for events without a subject.
 _FIXED: Final[Mapping[type, Occasion]] = {
     type(None): Occasion(fact=FactKind.ROUND),
     ev.ConfigurationsChanged: Occasion(fact=FactKind.THROUGHPUTS_CHANGED),

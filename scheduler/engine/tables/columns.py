@@ -25,7 +25,7 @@ def moves(old: ConfigurationTable, new: ConfigurationTable) -> dict[int, IntArra
         new: the table that takes its place, over the same worker types.
 
     Returns:
-        For each profile whose columns moved (J,): the new column of each old configuration,
+        For each profile with moved columns (J,): the new column of each old configuration,
         NONE if it is gone.
     """
     moved = {}

@@ -51,7 +51,7 @@ _ROW = np.dtype(
         ("x_only", np.int64),  # 1 if the policy gives it time by X only, no left-over workers
         ("unpreemptible", np.int64),  # 1 if it runs to its end once it has begun
         ("saves", np.int64),  # 1 if the job surely saves its work before it must leave
-        ("wasted", np.int64),  # leases in a row that were taken back and whose work was lost
+        ("wasted", np.int64),  # leases in a row that were taken back and lost all work
         ("kept", np.int64),  # why its lease goes on in this round: ``Kept``
         ("min_run_s", np.float64),  # time for which a lease is not taken back
         ("lost_s", np.float64),  # seconds of the wasted leases

@@ -203,7 +203,7 @@ class LeaseBook:
         self.planned[plan.number] = plan
 
     def wait_for(self, waits: Iterable[tuple[PlannedLease, Iterable[int]]]) -> None:
-        """Let planned leases wait for further leases to end, whose workers they do not need.
+        """Let planned leases wait for further leases to end, without using their workers.
 
         Args:
             waits: planned leases, each with the ids of the leases to wait for.
