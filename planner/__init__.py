@@ -1,4 +1,4 @@
-"""Sources of configurations: what ways there are to run a job."""
+"""Sources of configurations: the ways in which jobs can run."""
 
 from scheduler.moved import find_moved_modules
 

@@ -1,8 +1,8 @@
-"""Heterogeneity off: the same problem, seen as if all worker types were alike.
+"""Heterogeneity off: the same problem, as if all worker types were equal.
 
-The policy stays what it is; only the throughputs that it is shown change. This is the baseline that
-heterogeneity-aware answers are compared with (Gavel, OSDI 2020, section 7, does the same by setting
-every throughput to 1; a job's own first throughput keeps steps and seconds meaningful).
+The policy stays the same; only its throughputs change. This is the baseline for heterogeneity-aware
+answers (Gavel, OSDI 2020, section 7, sets every throughput to 1 for it; a job's own first
+throughput keeps steps and seconds meaningful).
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughputs.ways import CatalogueKey
 
-#: Total workers held, locality and plan: among configurations that agree in these, only the worker
-#: type differs.
+#: Total workers held, locality and plan: configurations that agree in these differ only in the
+#: worker type.
 _Shape = tuple[int, str, str]
 
 
 class Agnostic(ConfigurationSource):
     """Another source, with every worker type as fast as the first one on which a job runs.
 
-    Of a job's configurations that hold equally many workers with the same locality and plan, each
-    gets the throughput of the one on the first worker type. Where that is not its own, as far as is
-    known, the figure says nothing about the worker type, and its doubt is infinite: what looks
-    equal is not taken for equal, and turns on each type stay what makes shares equal.
+    Configurations of a job that hold equally many workers with the same locality and plan get the
+    throughput of the one on the first worker type. If a configuration's own throughput differs
+    beyond its doubt, the figure says nothing about the worker type, and its doubt becomes infinite.
+    So configurations that look equal are not treated as equal, and turns on each type still make
+    shares equal.
 
     A pair's members keep the *slowdown* that sharing costs them on the first worker type on which
-    the pair runs; where both also run alone there first, that is the pair's own throughput on that
+    the pair runs; if both also run alone there first, that is the pair's own throughput on that
     type.
 
     Args:
@@ -45,7 +46,7 @@ class Agnostic(ConfigurationSource):
         self._aware = aware
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
-        """Return the ways of the other source, all types alike."""
+        """Return the configurations of the other source, as if all types were equal."""
         return flattened(self._aware.ways(key, cluster))
 
     def shared(
@@ -55,7 +56,7 @@ class Agnostic(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return the pairs of the other source, all types alike."""
+        """Return the pairs of the other source, as if all types were equal."""
         ways = self._aware.shared(one, other, cluster, exclusive)
         if not ways:
             return ()
@@ -78,11 +79,11 @@ class Agnostic(ConfigurationSource):
         )
 
     def may_share(self, key: CatalogueKey) -> bool:
-        """Return what the other source says."""
+        """Return the answer of the other source."""
         return self._aware.may_share(key)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return what the other source says."""
+        """Return the revision of the other source."""
         return self._aware.revision(key, cluster)
 
 

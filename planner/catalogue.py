@@ -18,14 +18,14 @@ _VERSION: Final = 1
 
 
 class Catalogue:
-    """Profiles of jobs as they come. A profile keeps its index for ever."""
+    """Profiles of jobs in order of arrival. A profile keeps its index."""
 
     def __init__(self) -> None:
         #: profile -> key; only grows.
         self._keys: list[CatalogueKey] = []
         #: the inverse of ``_keys``.
         self._index: dict[CatalogueKey, int] = {}
-        #: id of a job whose batch may change -> number that no other such job has meanwhile.
+        #: id of a job with a variable batch -> number that no other active such job has.
         self._learners: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -33,11 +33,11 @@ class Catalogue:
 
     @property
     def keys(self) -> Sequence[CatalogueKey]:
-        """What the jobs of each profile have in common."""
+        """The key of each profile: the properties that its jobs share."""
         return self._keys
 
     def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
-        """Return the profile of a job; one that is new is appended."""
+        """Return the profile of a job, appending the profile if it is new."""
         key = CatalogueKey.of(spec, self._number(job_id) if spec.batch and job_id else "")
         if key not in self._index:
             self._index[key] = len(self._keys)
@@ -45,15 +45,15 @@ class Catalogue:
         return self._index[key]
 
     def key(self, profile: int) -> CatalogueKey:
-        """Return what the jobs of a profile have in common."""
+        """Return the key of a profile: the properties that its jobs share."""
         return self._keys[profile]
 
     def learner(self, job_id: str) -> str:
-        """Return what tells a job whose batch may change from others; empty for other jobs."""
+        """Return the number of a job with a variable batch as text; empty for other jobs."""
         return str(self._learners[job_id]) if job_id in self._learners else ""
 
     def keep_learners(self, active: Iterable[str]) -> set[str]:
-        """Let later jobs have the numbers of those that have ended; returns those in use.
+        """Free the numbers of jobs that have ended; return the numbers in use.
 
         Args:
             active: ids of jobs; read only if a job has a number.
@@ -64,7 +64,7 @@ class Catalogue:
         return set(map(str, self._learners.values()))
 
     def _number(self, job_id: str) -> str:
-        """Return the number of a job whose batch may change: the smallest that is free."""
+        """Return the number of a job with a variable batch; a new one gets the smallest free."""
         if job_id not in self._learners:
             taken = set(self._learners.values())
             self._learners[job_id] = next(n for n in count(1) if n not in taken)
@@ -83,7 +83,7 @@ class Catalogue:
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Catalogue:
-        """Return the catalogue that ``dump`` was called on.
+        """Return the catalogue that ``dump`` stored.
 
         Raises:
             InputError: the data are damaged, or of a newer release.
@@ -111,7 +111,7 @@ class Catalogue:
 def _plain(key: CatalogueKey) -> dict[str, Any]:
     """Return a key as plain JSON values.
 
-    Fields that the release before does not know are left out if they say nothing.
+    Fields that the previous release does not know are left out if they have their default.
     """
     values = asdict(key)
     for name in () if key.batch else ("batch", "learner"):

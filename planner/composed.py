@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.ways import CatalogueKey
 
 
-#: Characters of a plan: it goes into the environment of every process.
+#: Most characters of a plan: it goes into the environment of every process.
 LONGEST_PLAN: Final = 4096
 
 
 class SourceWarning(UserWarning):
-    """What a source says of a job cannot be used."""
+    """The configurations of a source cannot be used for a job."""
 
 
 class Composed(ConfigurationSource):
-    """A first source, and what others know beyond it.
+    """A first source, and further configurations from others.
 
-    A way is told from others by its workers, locality and plan. Of several figures of one way the
-    least doubtful counts, of equally doubtful ones the first. What the others say of jobs whose
-    steps are seconds, of worker types or counts that a job does not allow, or what cannot be, is
-    left out; where one fails it is warned of, and the rest counts.
+    A way is identified by its workers, locality and plan. Of several figures of one way the one
+    with the least doubt counts, of equal doubts the first. Ways of the others are left out for jobs
+    with steps in seconds, for worker types or counts that a job does not allow, and if they are
+    invalid. If a source fails, a warning is issued and the other sources count.
 
     Args:
-        first: whose order the configurations keep.
+        first: the source that sets the order of the configurations.
         others: name -> source.
     """
 
@@ -64,12 +64,12 @@ class Composed(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return what the first source that knows the two says."""
+        """Return the ways of the first source that knows the two jobs together."""
         sources = (self._first, *(source for _, source in self._others))
         return next(filter(None, (s.shared(one, other, cluster, exclusive) for s in sources)), ())
 
     def may_share(self, key: CatalogueKey) -> bool:
-        """Return whether one of the sources may know of partners."""
+        """Return whether one of the sources may know partners of a job."""
         return self._first.may_share(key) or any(s.may_share(key) for _, s in self._others)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
@@ -81,7 +81,7 @@ class Composed(ConfigurationSource):
 def _asked(
     name: str, source: ConfigurationSource, key: CatalogueKey, cluster: Cluster
 ) -> Iterable[Configuration]:
-    """Return what a source says of a job, as far as it can be used."""
+    """Return the usable ways of a job from a source."""
     try:
         ways = tuple(source.ways(key, cluster))
         profile = Profile(
@@ -95,7 +95,7 @@ def _asked(
                     "them zero"
                 )
             if sum(count > 0 for count in way.demand) != 1:
-                raise InputError(  # noqa: TRY301  said as a fault of what was returned
+                raise InputError(  # noqa: TRY301  reported as a fault of the returned ways
                     f"demand is {way.demand}; a way holds workers of exactly one type"
                 )
     except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others must count

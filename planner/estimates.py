@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.profiling import Profiling
     from scheduler.domain.throughputs.ways import CatalogueKey
 
-#: The throughput of a job whose steps are its seconds.
+#: The throughput of a job that counts its steps in seconds.
 _SECONDS: Final = Estimate(steps_per_s=1.0, relative_deviation=0.0, source=Source.DECLARED)
-#: Stands for a figure that would have to be inferred.
+#: Placeholder for a figure that would have to be inferred.
 _SOME: Final = Estimate(steps_per_s=1.0, relative_deviation=1.0, source=Source.ASSUMED)
 
 
 class Estimates(ConfigurationSource):
-    """The best figures that there are.
+    """The best known figures.
 
     A job has a configuration for each worker type that it allows, in the cluster's order, and for
-    each of its worker counts; one in which it is known not to run has no throughput.
+    each of its worker counts. If it is known not to run in one, the throughput is 0.
 
     Args:
-        estimator: how fast jobs are.
-        profiling: what is added to mere inferences. Leave it out where times are predicted.
-        rough: infer nothing; one step/s stands for what is neither measured nor declared.
+        estimator: throughputs of jobs.
+        profiling: the bonus of inferred figures. Leave it out to predict times.
+        rough: infer nothing; one step/s stands for figures neither measured nor declared.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Estimates(ConfigurationSource):
         )
 
     def estimate(self, key: CatalogueKey, count: int, worker_type: str) -> Estimate:
-        """Return what is known of a job on ``count`` workers of a type."""
+        """Return the estimate of a job on ``count`` workers of a type."""
         if key.timed:
             return _SECONDS
         if self._rough:
@@ -69,7 +69,7 @@ class Estimates(ConfigurationSource):
         return self._estimator.estimate(key.job_type, count, worker_type)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return the worker types, and when the figure of each way was last news."""
+        """Return the worker types, and the revision of each way's figure."""
         if key.timed:
             return cluster.type_names
         return cluster.type_names, [

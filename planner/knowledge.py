@@ -1,4 +1,4 @@
-"""What is known of jobs: profiles, throughputs and launches, behind one port."""
+"""Knowledge about jobs: profiles, throughputs and launches, behind one port."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LearnedKnowledge:
     """The contract of ``scheduler.domain.throughputs.knowledge.Knowledge``.
 
     Args:
-        stored: part -> what ``dump`` returned.
+        stored: part -> value of ``dump``.
         sources: name -> a source of further configurations.
 
     Raises:
@@ -71,39 +71,39 @@ class LearnedKnowledge:
         if Part.MIXED_GANGS in parts:
             self._mixed = MixedRates.restore(parts[Part.MIXED_GANGS])
         self._sources = tuple(sources)
-        #: (agnostic, profiling) -> what builds the tables that show it so.
+        #: (agnostic, profiling) -> builder of the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
         self._estimates = BatchWays(Estimates(self._estimator), self._batches)
         self._rough = BatchWays(Estimates(self._estimator, rough=True), self._batches)
         self._alone = MixedGangs(self._source(self._estimates), measured=self._mixed)
         self._roughly_alone = MixedGangs(self._rough, measured=self._mixed)
-        #: key -> revision of the sources, and the ways that they know then.
+        #: key -> revision of the sources, and the ways known at that revision.
         self._ways: dict[CatalogueKey, tuple[object, tuple[Way, ...]]] = {}
 
     # -- profiles ---------------------------------------------------------------------------------
 
     @property
     def profiles(self) -> int:
-        """How many there are."""
+        """The number of profiles."""
         return len(self._catalogue)
 
     def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
-        """Return the profile of a job; one that is new is appended."""
+        """Return the profile of a job, appending the profile if it is new."""
         return self._catalogue.profile_of(spec, job_id)
 
     def key(self, profile: int) -> CatalogueKey:
-        """Return what the jobs of a profile have in common."""
+        """Return the key of a profile: the properties that its jobs share."""
         return self._catalogue.key(profile)
 
     def ways(self, key: CatalogueKey, cluster: Cluster, *, rough: bool = False) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone."""
         self._estimator.serve(cluster.type_names)
-        # The ways that are shown name worker types, of which a source need not ask.
+        # A ``Way`` names worker types, which a source's revision need not contain.
         revision = self._alone.revision(key, cluster), cluster.type_names
         known = self._ways.get(key)
         if known is not None and known[0] == revision:
             return known[1]
-        if rough and not self._sources:  # which way counts is up to the figures of all sources
+        if rough and not self._sources:  # the figures of all sources decide which way counts
             return _ways(self._roughly_alone, key, cluster, self._rough)
         ways = _ways(self._alone, key, cluster, self._estimates)
         self._ways[key] = revision, ways
@@ -135,7 +135,7 @@ class LearnedKnowledge:
         profiling: Profiling,
         tolerance: float,
     ) -> ConfigurationTable | None:
-        """Return what policies are to be told if it says something else than the old table."""
+        """Return the new table for policies if it differs from the old one, else None."""
         self._estimator.serve(cluster.type_names)
         return self._builder(agnostic=agnostic, profiling=profiling).renewed(
             old,
@@ -163,7 +163,7 @@ class LearnedKnowledge:
     # -- learning ---------------------------------------------------------------------------------
 
     def estimate(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate:
-        """Return the best figure there is."""
+        """Return the best figure."""
         return self._estimator.estimate(job_type, scale_factor, worker_type)
 
     def known(self) -> Iterator[tuple[str, int, str, Estimate]]:
@@ -179,11 +179,11 @@ class LearnedKnowledge:
         *,
         keep: bool = False,
     ) -> bool:
-        """Note a figure that somebody gives."""
+        """Store a declared figure."""
         return self._estimator.declare(job_type, scale_factor, worker_type, steps_per_s, keep=keep)
 
     def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
-        """Return the figure that somebody gave; None if nobody did."""
+        """Return the declared figure; None without one."""
         return self._estimator.declared(job_type, scale_factor, worker_type)
 
     def forget(self, job_type: str) -> int:
@@ -192,14 +192,14 @@ class LearnedKnowledge:
         return sum(part.forget(job_type) for part in parts)
 
     def forget_oldest(self, active: Iterable[str]) -> None:
-        """Forget job types beyond as many as are remembered."""
+        """Drop the oldest job types beyond the bounds of memory."""
         first, second, third = tee(active, 3)
         self._estimator.forget_oldest(first)
         self._batches.forget_oldest(second)
         self._mixed.forget_oldest(third)
 
     def keep_learners(self, active: Iterable[str]) -> None:
-        """Forget which jobs' batches may change, and their noise, but for active ones."""
+        """Drop the numbers and the noise of jobs with a variable batch, except active ones."""
         self._batches.keep_noise(self._catalogue.keep_learners(active))
 
     def sharing(self) -> Iterator[SharingCost]:
@@ -213,19 +213,19 @@ class LearnedKnowledge:
         worker_type: str,
         parts: tuple[float, float],
     ) -> bool:
-        """Note what sharing workers costs two jobs."""
+        """Store the cost of sharing workers for two jobs."""
         return self._costs.declare(first, second, worker_type, parts)
 
     def observe(
         self, job_type: str, scale_factor: int, worker_type: str, steps: float, seconds: float
     ) -> None:
-        """Note a stretch of running alone."""
+        """Add a stretch of running alone."""
         self._estimator.observe(job_type, scale_factor, worker_type, steps, seconds)
 
     def observe_mixed_gang(
         self, job_type: str, workers: Mapping[str, int], steps: float, seconds: float
     ) -> bool:
-        """Note a stretch of running alone on workers of several types."""
+        """Add a stretch of running alone on workers of several types."""
         return self._mixed.observe(job_type, workers, steps, seconds)
 
     def observe_step_time(
@@ -239,7 +239,7 @@ class LearnedKnowledge:
         pass_s: float,
         last_pass_s: float,
     ) -> bool:
-        """Note how long a step of a job whose batch may change took."""
+        """Add a step time of a job with a variable batch."""
         time = StepTime(
             nodes=nodes,
             workers=workers,
@@ -250,7 +250,7 @@ class LearnedKnowledge:
         return self._batches.observe(job_type, worker_type, time)
 
     def observe_noise(self, job_id: str, noise: float) -> bool:
-        """Note how noisy the gradients of a job whose batch may change are."""
+        """Store the gradient noise of a job with a variable batch."""
         learner = self._catalogue.learner(job_id)
         return bool(learner) and self._batches.observe_noise(learner, noise)
 
@@ -263,7 +263,7 @@ class LearnedKnowledge:
         *,
         first_step: bool,
     ) -> None:
-        """Note how long a launch took."""
+        """Add the duration of a launch."""
         key = job_type, scale_factor, worker_type
         self._launches.take(key, seconds, first_step=first_step)
 
@@ -307,7 +307,7 @@ def _way(
     estimates: BatchWays,
     source: MixedGangs,
 ) -> Way:
-    """Return a way with where its figure comes from: the estimates, or another source's word."""
+    """Return a way with the origin of its figure: the estimates, or another source."""
     workers = {name: n for name, n in zip(cluster.type_names, way.demand, strict=True) if n}
     if way.is_mixed:
         measured = source.is_measured(key.job_type, workers, way.throughput)

@@ -1,8 +1,8 @@
 """Mixed gangs: one data-parallel job on workers of two types at once.
 
-Each process takes a part of the global batch in proportion to its pace, so all are done with a step
-at the same time, and the gang does what its workers do together, less an overhead. HadarE (Sultana
-et al., 2025) gives unlike nodes unlike parts of a job in the same way.
+Each process takes a part of the global batch in proportion to its pace. So all finish a step at the
+same time, and the gang is as fast as its workers together, less an overhead. HadarE (Sultana et
+al., 2025) gives unlike nodes unlike parts of a job in the same way.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from scheduler.domain.sources import SharedWay
     from scheduler.domain.throughputs.ways import CatalogueKey
 
-#: A type's part of a gang is a multiple of one over so many, rounded to whole workers.
+#: A type's part of a gang is a multiple of one over this number, rounded to whole workers.
 PARTS: Final = 8
-#: Types make no gang if a worker of one has less than this part of the other's pace.
+#: Two types make no gang if a worker of one has less than this part of the other's pace.
 SLOWEST: Final = 0.25
-#: Job types and workers that are remembered; beyond, the oldest that no active job has are dropped.
+#: Most gangs of job types that are kept; beyond, the oldest without an active job are dropped.
 MOST_REMEMBERED: Final = 2000
 _VERSION: Final = 1
 
@@ -39,11 +39,11 @@ _Gang = tuple[tuple[str, int], ...]
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What was measured of one job type on one gang.
+    """Measurements of one job type on one gang.
 
     Attributes:
-        cell: of its measurements.
-        revision: when it was last news.
+        cell: the measurements.
+        revision: number of the last change.
     """
 
     cell: Cell = field(default_factory=Cell)
@@ -51,19 +51,19 @@ class _Known:
 
 
 class MixedRates:
-    """Rates that were measured of mixed gangs, by job type and workers."""
+    """Measured rates of mixed gangs, by job type and workers."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, _Gang], _Known] = {}
-        #: job type -> when any of its gangs was last news.
+        #: job type -> number of the last change of any of its gangs.
         self._news: dict[str, int] = {}
-        #: how often anything was learned.
+        #: number of changes to the figures.
         self._learned = 0
 
     def observe(
         self, job_type: str, workers: Mapping[str, int], steps: float, seconds: float
     ) -> bool:
-        """Take a stretch of running in; returns whether anything was learned.
+        """Add a stretch; return whether it changed the figures.
 
         Raises:
             InputError: steps or seconds are out of range.
@@ -87,7 +87,7 @@ class MixedRates:
 
         Args:
             job_type: key.
-            workers: worker type -> workers held of it.
+            workers: worker type -> workers of it.
             expected: steps/s by the rates of the single types, which counts as a declared figure.
 
         Returns:
@@ -100,11 +100,11 @@ class MixedRates:
         return math.exp(log), math.sqrt(variance), measured
 
     def revision(self, job_type: str) -> int:
-        """Return when a gang of a job type was last news."""
+        """Return the number of the last change of a job type's gangs."""
         return self._news.get(job_type, 0)
 
     def forget(self, job_type: str) -> int:
-        """Drop what was measured of a job type; returns how many gangs that were."""
+        """Drop the measurements of a job type; return the number of gangs."""
         gone = [key for key in self._known if key[0] == job_type]
         for key in gone:
             del self._known[key]
@@ -114,7 +114,7 @@ class MixedRates:
         return len(gone)
 
     def forget_oldest(self, active: Iterable[str]) -> None:
-        """Forget job types if there are too many gangs: the oldest that no active job has."""
+        """Drop job types if there are too many gangs: the oldest without an active job."""
         beyond = len(self._known) - MOST_REMEMBERED
         if beyond > 0:
             stay = set(active)
@@ -123,7 +123,7 @@ class MixedRates:
                     beyond -= self.forget(job_type)
 
     def dump(self) -> dict[str, Any]:
-        """Return everything that was learned as plain JSON values."""
+        """Return all learned figures as plain JSON values."""
         return {
             "version": _VERSION,
             "gangs": [
@@ -134,7 +134,7 @@ class MixedRates:
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> MixedRates:
-        """Return what ``dump`` was called on.
+        """Return the value that ``dump`` stored.
 
         Raises:
             InputError: the data are damaged, or of a newer release.
@@ -167,8 +167,8 @@ class MixedGangs(ConfigurationSource):
     7 K (K - 1) / 2 of them.
 
     Args:
-        shown: ways in which jobs run alone, as policies are to see them.
-        known: the same without what profiling adds; by default ``shown``.
+        shown: ways in which jobs run alone, for policies.
+        known: the same without the bonus of profiling; by default ``shown``.
         measured: rates of mixed gangs.
     """
 
@@ -183,7 +183,7 @@ class MixedGangs(ConfigurationSource):
         self._measured = MixedRates() if measured is None else measured
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
-        """Return the ways in which a job could run alone, those of one type first."""
+        """Return the ways in which a job could run alone, those on one worker type first."""
         ways = self._shown.ways(key, cluster)
         return (*ways, *self._mixed(key, cluster)) if key.mixed_gangs else ways
 
@@ -194,15 +194,15 @@ class MixedGangs(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return what the other source says: mixed gangs share no workers."""
+        """Return the answer of the other source: mixed gangs share no workers."""
         return self._shown.shared(one, other, cluster, exclusive)
 
     def may_share(self, key: CatalogueKey) -> bool:
-        """Return what the other source says."""
+        """Return the answer of the other source."""
         return self._shown.may_share(key)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return the other source's, the cluster's workers, and when a gang was last news."""
+        """Return the revisions of the other source and of the gangs, and the cluster's workers."""
         shown = self._shown.revision(key, cluster)
         if not key.mixed_gangs:
             return shown
@@ -235,7 +235,7 @@ class MixedGangs(ConfigurationSource):
         count = sum(demand)
         paces = [0.0] * len(demand)
         for way in singles:
-            paces[_type(way)] = float(f"{way.throughput / count:.6g}")  # as people read it
+            paces[_type(way)] = float(f"{way.throughput / count:.6g}")  # rounded as it is shown
         names = cluster.type_names
         workers = {name: n for name, n in zip(names, demand, strict=True) if n}
         rates = {names[_type(way)]: way.throughput for way in singles}
@@ -247,7 +247,7 @@ class MixedGangs(ConfigurationSource):
         return Configuration(demand=demand, throughput=rate, doubt=doubt, paces=tuple(paces))
 
     def is_measured(self, job_type: str, workers: Mapping[str, int], rate: float) -> bool:
-        """Return whether measurements carry the rate that is known of a gang."""
+        """Return whether measurements carry the rate of a gang."""
         found = self._measured.belief(job_type, workers, rate)
         return found is not None and found[2]
 
@@ -259,7 +259,7 @@ def splits(count: int) -> tuple[int, ...]:
 
 
 def _singles(ways: Sequence[Configuration]) -> dict[tuple[int, int], Configuration]:
-    """Return the ways of one type that may span nodes and follow no plan, by type and count."""
+    """Return the plan-free ways on one type that may span nodes, by type and count."""
     found: dict[tuple[int, int], Configuration] = {}
     for way in ways:
         if way.locality == ANYWHERE and not way.plan and way.throughput > 0.0:

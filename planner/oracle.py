@@ -22,8 +22,8 @@ class Oracle(ConfigurationSource):
     """Throughputs that are known for certain.
 
     A job has one configuration for each worker type on which it runs, in the cluster's order, and
-    each of its worker counts; two if its workers are slower on several nodes than on one. One that
-    the throughputs do not know has none; admission then refuses it.
+    for each of its worker counts; two if its workers are slower on several nodes than on one. A job
+    without throughputs has no configuration, and admission refuses it.
 
     Args:
         throughputs: steps/s alone and in pairs.
@@ -47,7 +47,7 @@ class Oracle(ConfigurationSource):
     def _localities(
         self, job_type: str, count: int, worker_type: str
     ) -> tuple[tuple[str, float], ...]:
-        """Return the localities that make a difference, with steps/s alone."""
+        """Return the localities that differ in speed, with steps/s alone."""
         together = self._throughputs.steps_per_s(job_type, count, worker_type)
         apart = self._throughputs.spread.get((job_type, count), {}).get(worker_type)
         if apart is None or apart >= together:
@@ -61,9 +61,9 @@ class Oracle(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return where two jobs of equal worker counts make more progress together.
+        """Return the ways in which two jobs of equal worker counts progress more by sharing.
 
-        Jobs whose workers may be slower on several nodes share with nobody.
+        Jobs with workers that may be slower on several nodes do not share.
         """
         count = one.scale_factors[0]
         first, second = (one.job_type, count), (other.job_type, count)
@@ -82,12 +82,12 @@ class Oracle(ConfigurationSource):
         )
 
     def may_share(self, key: CatalogueKey) -> bool:
-        """Return True: what shares with nobody is found in the table."""
+        """Return True: ``shared`` finds in the table which jobs do not share."""
         del key
         return True
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return the worker types; the figures do not change."""
+        """Return the worker types; the throughputs do not change."""
         del key
         return cluster.type_names
 

@@ -3,9 +3,9 @@
 Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 Workloads" (OSDI 2020), section 3.1: a policy may allot time to pairs of jobs as it does to jobs.
 
-Two jobs pair on a worker type where they hold equally many workers, both make progress, and sharing
+Two jobs pair on a worker type if they hold equally many workers, both make progress, and sharing
 beats taking turns: the sum of their throughputs, each divided by its throughput alone there,
-exceeds 1. To drop the others loses nothing: any time given to such a pair can be split between its
+exceeds 1. Dropping the other pairs loses nothing: the time of such a pair can be split between its
 members alone so that neither is slower.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Pairs(ConfigurationSource):
-    """Configurations of jobs alone, and of pairs whose cost of sharing is known.
+    """Configurations of jobs alone, and of pairs with a known cost of sharing.
 
     Args:
-        alone: how fast jobs are alone.
-        costs: what sharing costs.
+        alone: throughputs of jobs alone.
+        costs: costs of sharing.
     """
 
     def __init__(self, alone: ConfigurationSource, costs: SharingCosts) -> None:
@@ -50,7 +50,7 @@ class Pairs(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return where sharing pays: known costs, applied to how fast the jobs are alone."""
+        """Return the ways in which sharing pays, by known costs and the throughputs alone."""
         count = one.scale_factors[0]
         costs = self._costs.of((one.job_type, count), (other.job_type, count))
         if not costs:
@@ -67,18 +67,18 @@ class Pairs(ConfigurationSource):
         return tuple(found)
 
     def may_share(self, key: CatalogueKey) -> bool:
-        """Return whether there are figures of a job with another one."""
+        """Return whether a cost of sharing is known for the job with any other one."""
         known = self._costs.knows((key.job_type, key.scale_factors[0]))
         return known or self._alone.may_share(key)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return a value that changes when a figure alone or a cost of sharing does."""
+        """Return a value that changes with every throughput alone or cost of sharing."""
         return self._costs.declared, self._alone.revision(key, cluster)
 
     def _speeds(self, key: CatalogueKey, cluster: Cluster) -> dict[str, float]:
         """Return worker type -> steps/s of a job with one worker count, the first figure of each.
 
-        Each is asked for with every possible partner.
+        Cached, since each job is paired with every possible partner.
         """
         revision = self.revision(key, cluster)
         known = self._speeds_of.get(key)

@@ -16,18 +16,18 @@ GROUP: Final = "leasehold.sources"
 
 
 def source_names() -> tuple[str, ...]:
-    """Return every name that can be used, sorted. Plugins are not imported."""
+    """Return the names of all plugins, sorted, without importing them."""
     return tuple(sorted({plugin.name for plugin in entry_points(group=GROUP)}))
 
 
 def make_sources(names: Iterable[str]) -> tuple[tuple[str, ConfigurationSource], ...]:
     """Make the sources of some names, in their order.
 
-    Each entry point names what is called without arguments and returns a source.
+    Each entry point names a callable without arguments that returns a source.
 
     Raises:
-        InputError: a name is unknown, given twice or that of two plugins, or its plugin cannot be
-            used; an operator who asks for a source wants to know that it is missing.
+        InputError: a name is unknown, given twice or used by two plugins, or its plugin fails; an
+            operator who requests a source must know that it is missing.
     """
     made: dict[str, ConfigurationSource] = {}
     for name in names:
@@ -49,7 +49,7 @@ def _make(name: str) -> ConfigurationSource:
     (plugin,) = plugins.values()
     try:
         source = plugin.load()()
-    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+    except Exception as error:  # a plugin may raise anything; name it
         raise InputError(f"{_called(plugin)} failed: {type(error).__name__}: {error}") from error
     if not isinstance(source, ConfigurationSource):
         raise InputError(

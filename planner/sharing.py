@@ -1,4 +1,4 @@
-"""What sharing workers costs two jobs: declared figures, kept beside the throughputs alone."""
+"""Costs of sharing workers: declared figures, kept beside the throughputs alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class SharingCosts:
     """Speeds of two jobs that share workers, as parts of their speeds alone.
 
     Attributes:
-        declared: how often a figure was declared that changed something.
+        declared: number of declarations that changed a figure.
     """
 
     def __init__(self) -> None:
-        #: (first, second) -> worker type -> part of the speed alone, of each; in both orders.
+        #: (first, second) -> worker type -> part of the speed alone, for each; in both orders.
         self._parts: dict[tuple[ProfileKey, ProfileKey], dict[str, tuple[float, float]]] = {}
         self._keys: set[ProfileKey] = set()
         self.declared = 0
@@ -36,16 +36,16 @@ class SharingCosts:
         worker_type: str,
         parts: tuple[float, float],
     ) -> bool:
-        """Note what sharing costs two jobs on a worker type.
+        """Store the cost of sharing for two jobs on a worker type.
 
         Args:
             first: job type and scale factor of one job.
-            second: of the other.
+            second: the same of the other job.
             worker_type: hardware class.
             parts: speed of each while they share, over its speed alone.
 
         Returns:
-            Whether it is news.
+            Whether the figure has changed.
         """
         if self.of(first, second).get(worker_type) == parts:
             return False
@@ -60,7 +60,7 @@ class SharingCosts:
         return self._parts.get((first, second), _NONE)
 
     def knows(self, key: ProfileKey) -> bool:
-        """Return whether a figure of a job type with any other is known."""
+        """Return whether a cost of sharing is known for a job type with any other."""
         return key in self._keys
 
     def known(self) -> Iterator[SharingCost]:
@@ -71,7 +71,7 @@ class SharingCosts:
                     yield first, second, worker_type, parts
 
     def dump(self) -> dict[str, Any]:
-        """Return everything as plain JSON values."""
+        """Return all figures as plain JSON values."""
         pairs = [
             [*first, *second, worker_type, *parts]
             for first, second, worker_type, parts in self.known()
@@ -80,7 +80,7 @@ class SharingCosts:
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> SharingCosts:
-        """Return the costs that ``dump`` was called on.
+        """Return the costs that ``dump`` stored.
 
         Raises:
             InputError: the data are damaged, or of a newer release.

@@ -1,4 +1,4 @@
-"""The one builder of configuration tables, for the service and for replays."""
+"""The builder of configuration tables, for the service and for replays."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class TableBuilder:
-    """Lays out what a source knows. The source is asked again only where something has changed.
+    """Builds tables from a source. It asks the source again only after a change.
 
     Args:
-        source: of the configurations; several are one by ``planner.composed.Composed``.
+        source: of the configurations; ``planner.composed.Composed`` turns several into one.
     """
 
     def __init__(self, source: ConfigurationSource) -> None:
         self._source = source
         #: key -> revision, profile.
         self._profiles: dict[CatalogueKey, tuple[object, Profile]] = {}
-        #: two keys -> their revisions and where they cannot share, ways.
+        #: two keys -> their revisions and the types without sharing, ways.
         self._shared: dict[
             tuple[CatalogueKey, CatalogueKey], tuple[object, tuple[SharedWay, ...]]
         ] = {}
@@ -55,12 +55,12 @@ class TableBuilder:
 
         Args:
             cluster: the K worker types, and the nodes.
-            keys: of the profiles; profile ``u`` of the table is of ``keys[u]``.
+            keys: of the profiles; profile ``u`` of the table has ``keys[u]``.
             space_sharing: add the pairs of profiles that may share workers and gain by it.
-            exclusive: worker types on which two jobs cannot share a worker: no pairs there.
+            exclusive: worker types on which two jobs cannot share a worker, so without pairs.
 
         Raises:
-            InputError: a key is listed twice, or the source says what cannot be.
+            InputError: a key is listed twice, or the source returns invalid ways.
         """
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if list(keys).count(key) > 1)
@@ -89,7 +89,7 @@ class TableBuilder:
         exclusive: Collection[str] = (),
         tolerance: float = 0.05,
     ) -> ConfigurationTable | None:
-        """Return a new table if it says something else than the old one, else None.
+        """Return a new table if it differs from the old one, else None.
 
         Args:
             old: the table in force.
@@ -97,7 +97,7 @@ class TableBuilder:
             keys: as in ``table``.
             space_sharing: as in ``table``.
             exclusive: as in ``table``.
-            tolerance: relative change of a throughput up to which nothing is new.
+            tolerance: relative change of a throughput that counts as no difference.
         """
         new = self.table(cluster, keys, space_sharing=space_sharing, exclusive=exclusive)
         return new if differs(old, new, tolerance=tolerance) else None
@@ -148,7 +148,7 @@ class TableBuilder:
 
 
 def unit_demand(k: int, size: int, count: int) -> tuple[int, ...]:
-    """Return the (K,) demand of ``count`` workers of type ``k`` and none of the others."""
+    """Return the (K,) demand of ``count`` workers of type ``k`` only."""
     return (0,) * k + (count,) + (0,) * (size - k - 1)
 
 
@@ -163,19 +163,19 @@ def _largest(cluster: Cluster) -> tuple[int, ...]:
 
 
 def _has_room(way: Configuration, largest: tuple[int, ...]) -> bool:
-    """Return whether there is a node for a configuration that must not span nodes."""
+    """Return whether some node is large enough for a configuration that must not span nodes."""
     return way.locality != CONSOLIDATED or all(
         count <= most for count, most in zip(way.demand, largest, strict=True)
     )
 
 
 def differs(old: ConfigurationTable, new: ConfigurationTable, *, tolerance: float = 0.05) -> bool:
-    """Return whether two tables say something else to a policy, or of what is of equal value.
+    """Return whether two tables differ for a policy, or in their equal configurations.
 
     Args:
         old: a table.
         new: another.
-        tolerance: relative change of a throughput up to which nothing is new.
+        tolerance: relative change of a throughput that counts as no difference.
     """
     pairs = [
         (old.throughput, new.throughput),
@@ -205,5 +205,5 @@ def _manners(profile: Profile) -> list[tuple[str, str]]:
 
 
 def _margins(table: ConfigurationTable) -> FloatArray:
-    """Return (U, J) how far another throughput may be from each and count as equal."""
+    """Return (U, J) how far another throughput may be from each and still be of equal value."""
     return margin(table.doubt, table.doubt)

@@ -2,10 +2,10 @@
 
 Log-throughputs form a matrix, job types x worker types, with holes. Its rows are taken as draws
 from one normal distribution: a mean row (how fast each worker type is for the usual job) and a
-covariance (which job types are large, and which worker types go together). What is known of a row
-then tells the rest of it, with a deviation. With few rows the covariance stays near that of the
-ratio rule (a factor of the job times a factor of the worker type); with many it finds what low-rank
-completion finds, namely the few directions in which rows differ.
+covariance (which job types are large, and which worker types go together). The known entries of a
+row then give the rest, with a deviation. With few rows the covariance stays near that of the ratio
+rule (a factor of the job times a factor of the worker type). With many rows it finds the same as
+low-rank completion: the few directions in which rows differ.
 
 Sources: Paragon (Delimitrou and Kozyrakis, ASPLOS 2013) and Quasar (the same, ASPLOS 2014) complete
 such a matrix by collaborative filtering, to classify an unknown program after short runs on few
@@ -24,16 +24,16 @@ import numpy as np
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray
 
-#: Prior deviation of a job type's size: how much work a step is, is up to its program.
+#: Prior deviation of a job type's size: its program decides how much work a step is.
 _SIZE = 10.0
 #: Prior deviation of log-throughput about the ratio rule.
 _RATIO = 0.5
-#: Prior deviation of a worker type's factor, while no job was seen on it.
+#: Prior deviation of a worker type's factor, before any job was seen on it.
 _FACTOR = 0.7
-#: How many rows the prior counts as; below that many the ratio rule prevails. This and the ratio's
-#: deviation were chosen on the bundled and Gavel's tables (``benchmarks/estimator.py``).
+#: Number of rows that the prior counts as; with fewer rows the ratio rule prevails. This and the
+#: ratio's deviation were chosen on the bundled and Gavel's tables (``benchmarks/estimator.py``).
 _PRIOR_ROWS = 6.0
-#: Variance of what is known, so that equal columns do not make the covariance singular.
+#: Variance added to known entries, so that equal columns do not make the covariance singular.
 _NUGGET = 0.03**2
 _ITERATIONS = 25
 
@@ -55,10 +55,10 @@ class SpeedModel:
     def complete(
         self, known: BoolArray, logs: FloatArray, variance: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return what a row is likely to be.
+        """Return the likely values of a row.
 
         Args:
-            known: (K,) where something is known of the row; somewhere.
+            known: (K,) known entries of the row; at least one.
             logs: (K,) log steps/s; read where known.
             variance: (K,) of ``logs``; read where known.
 
@@ -86,7 +86,7 @@ def ratio_rule(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
     there = ~np.isnan(logs)
     values = np.where(there, logs, 0.0)
     rows, columns = there.sum(axis=1), there.sum(axis=0)
-    # Job factors put in, K equations are left; the small ridge settles what nothing ties together.
+    # Without job factors, K equations are left; the small ridge fixes entries without any link.
     weight = there / np.maximum(rows, 1)[:, None]
     left = np.diag(columns + 1e-6) - there.T @ weight
     right = values.sum(axis=0) - weight.T @ values.sum(axis=1)
@@ -97,7 +97,7 @@ def ratio_rule(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def fit(logs: FloatArray) -> SpeedModel:
-    """Fit the model to what is known.
+    """Fit the model to the known entries.
 
     Args:
         logs: (M, K) log steps/s, nan where unknown; M may be 0, no row is all nan.
@@ -123,7 +123,7 @@ def _step(
     covariance: FloatArray,
     prior: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """One step of expectation-maximisation; rows with the same holes are done together."""
+    """Do one step of expectation-maximisation; rows with the same holes are done together."""
     rows = 0
     total = np.zeros_like(mean)
     square = np.zeros_like(covariance)

@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.throughput import ProfileKey
 
 _VERSION: Final = 1
-#: Rows that are remembered; one is a job type at a scale factor.
+#: Most rows that are stored; one row is a job type at a scale factor.
 MOST_REMEMBERED: Final = 4096
-#: The logarithm of inferred steps/s lies within this: from absurd figures a line leads anywhere.
+#: Bound on the logarithm of inferred steps/s: a line through absurd figures has no limit.
 MOST_LOG = math.log(1e12)
 #: Relative deviation that the rule for other scale factors adds per doubling.
 _PER_DOUBLING = 0.2
-#: Relative deviation where nothing is known: a factor of e.
+#: Relative deviation if nothing is known: a factor of e.
 _UNKNOWN = 1.0
 
 
 class Estimator:
     """Learns throughputs. Deterministic: no clock, no randomness; the order of calls decides.
 
-    Own figures come first. A declared one is a prior with a relative deviation of 0.2; every
+    Own figures come first. A declared figure is a prior with a relative deviation of 0.2; every
     stretch of running is a measurement with one of about 0.05, more if it is short; the two are
     weighted by their precision, in logarithms. Measurements fade, so that the last ten long
-    stretches decide; two surprises in a row of the same sign (beyond three deviations) make nearly
-    all earlier ones forgotten, since the program has changed. A declared figure that measurements
+    stretches decide. Two surprises in a row of the same sign (beyond three deviations) remove
+    nearly all earlier ones, since the program has changed. A declared figure that measurements
     contradict loses weight. The source is "measured" once measurements carry at least half.
 
-    A cell without figures of its own is 0 if a declared 0 says so (``may_run_at``). Else it is
-    estimated: from the job type's other scale factors on the same worker type
+    A cell without figures of its own is 0 if a declared 0 implies it (``may_run_at``). Otherwise it
+    is estimated: from the job type's other scale factors on the same worker type
     (``scheduler.domain.throughputs.scaling``) and from its other worker types by completion
-    (``planner.estimation.completion``), both at once. If nothing is known of a job type, only the
-    usual proportions among worker types are: one step/s on one worker, on average over the types.
+    (``planner.estimation.completion``), both at once. If nothing is known of a job type, the usual
+    proportions among worker types count: one step/s on one worker, on average over the types.
 
-    What a fit takes is bounded (``planner.estimation.fitting``), and so is what is remembered: see
+    The time of a fit is bounded (``planner.estimation.fitting``), and so is the memory: see
     ``forget_oldest``.
     """
 
@@ -56,23 +56,24 @@ class Estimator:
         self._scales: dict[str, list[int]] = {}
         #: worker types mentioned -> their column, in the order of first mention.
         self._columns: dict[str, int] = {}
-        #: worker types of the cluster, as last told.
+        #: worker types of the cluster, as last set by ``serve``.
         self._served: tuple[str, ...] = ()
-        #: job types of which an operator declared figures.
+        #: job types with figures that an operator declared.
         self._kept: set[str] = set()
-        #: None when it must be fitted anew.
+        #: None if it must be fitted again.
         self._model: Fitted | None = None
         #: rows completed with that model.
         self._completed: dict[ProfileKey, Row] = {}
-        #: how often anything was learned.
+        #: number of changes to the figures.
         self._learned = 0
-        #: (job type, scale factor, worker type) -> when that figure was last learned.
+        #: (job type, scale factor, worker type) -> value of ``_learned`` at the figure's last
+        #: change.
         self._learned_at: dict[tuple[str, int, str], int] = {}
 
     # -- learning ---------------------------------------------------------------------------------
 
     def serve(self, worker_types: Sequence[str]) -> None:
-        """Note the worker types of the cluster: they come first if a fit cannot take all."""
+        """Set the worker types of the cluster: they come first if a fit cannot take all."""
         if self._served != tuple(worker_types):
             self._served = tuple(worker_types)
             if len(self._columns) > MOST_COLUMNS:
@@ -87,17 +88,17 @@ class Estimator:
         *,
         keep: bool = False,
     ) -> bool:
-        """Note a figure that somebody gives; it replaces the one declared before.
+        """Store a declared figure; it replaces the one declared before.
 
         Args:
             job_type: key.
             scale_factor: workers.
             worker_type: hardware class.
-            steps_per_s: of the whole job; 0 where it does not run.
+            steps_per_s: of the whole job; 0 if it does not run.
             keep: whether ``forget_oldest`` must not forget the job type.
 
         Returns:
-            Whether it is news.
+            Whether the figure has changed.
 
         Raises:
             InputError: the figure or the scale factor is out of range.
@@ -122,14 +123,14 @@ class Estimator:
     def observe(
         self, job_type: str, scale_factor: int, worker_type: str, steps: float, seconds: float
     ) -> None:
-        """Note a stretch of running alone, the time to launch left out. Constant time.
+        """Add a stretch of running alone, without the launch. Constant time.
 
         Args:
             job_type: key.
             scale_factor: workers held.
             worker_type: of these workers.
-            steps: done in the stretch; less than one is kept for the next stretch.
-            seconds: how long it was.
+            steps: steps done in the stretch; less than one is kept for the next stretch.
+            seconds: length of the stretch.
 
         Raises:
             InputError: steps, seconds or the scale factor are out of range.
@@ -145,7 +146,7 @@ class Estimator:
             self._learned_at[job_type, scale_factor, worker_type] = self._learned
 
     def forget(self, *job_types: str) -> int:
-        """Drop everything about job types, declared and measured; returns how many figures."""
+        """Drop all figures of job types, declared and measured; return how many there were."""
         gone = [(name, scale) for name in job_types for scale in self._scales.pop(name, ())]
         figures = sum(len(self._rows.pop(key)) for key in gone)
         if gone:
@@ -159,10 +160,10 @@ class Estimator:
         return figures
 
     def forget_oldest(self, active: Iterable[str]) -> None:
-        """Forget job types until no more than ``MOST_REMEMBERED`` rows are left.
+        """Drop job types until at most ``MOST_REMEMBERED`` rows are left.
 
-        Those that were never measured go first, then those that were mentioned first. What an
-        operator declared stays.
+        Job types without measurements go first, then those that were mentioned first. Figures that
+        an operator declared stay.
 
         Args:
             active: job types that stay; read only if there are too many rows.
@@ -187,7 +188,7 @@ class Estimator:
     # -- answers ----------------------------------------------------------------------------------
 
     def estimate(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate:
-        """Return the best figure there is; there always is one."""
+        """Return the best figure; there always is one."""
         own = self.own(job_type, scale_factor, worker_type)
         if own is not None:
             return own
@@ -201,7 +202,7 @@ class Estimator:
         )
 
     def own(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate | None:
-        """Return what was declared or measured; None if it would have to be inferred."""
+        """Return the declared or measured figure; None if it would have to be inferred."""
         cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
         if cell is not None and cell.known:
             return _own(cell)
@@ -212,7 +213,7 @@ class Estimator:
         return None
 
     def _may_run(self, job_type: str, scale_factor: int, worker_type: str) -> bool:
-        """Return whether figures at other scale factors leave it open that a job type runs."""
+        """Return whether figures at other scale factors allow that a job type runs."""
         cells = (
             (scale, self._rows[job_type, scale].get(worker_type))
             for scale in self._scales.get(job_type, ())
@@ -221,14 +222,14 @@ class Estimator:
         return may_run_at(told, scale_factor)
 
     def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
-        """Return what was declared; None if nobody did."""
+        """Return the declared figure; None without one."""
         cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
         return None if cell is None else cell.declared
 
     def revision(self, job_type: str, scale_factor: int, worker_type: str) -> tuple[bool, int]:
         """Return a value that differs whenever ``estimate`` may.
 
-        A figure of its own changes with itself, an inference with everything that is learned.
+        An own figure changes only itself; every change to the figures may change an inference.
         """
         cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
         if cell is not None and (cell.known or cell.never):
@@ -245,12 +246,12 @@ class Estimator:
 
     @property
     def worker_types(self) -> tuple[str, ...]:
-        """Every worker type that was ever mentioned, sorted."""
+        """All worker types that were ever mentioned, sorted."""
         return tuple(sorted(self._columns))
 
     @property
     def job_types(self) -> tuple[str, ...]:
-        """Every job type that was ever mentioned, sorted."""
+        """All job types that were ever mentioned, sorted."""
         return tuple(sorted(self._scales))
 
     def _inferred(
@@ -272,7 +273,7 @@ class Estimator:
         return log, _UNKNOWN**2, Source.ASSUMED
 
     def _completed_row(self, job_type: str, scale_factor: int) -> Row | None:
-        """Return every worker type of a row; None where nothing is known of the job type."""
+        """Return all worker types of a row; None if nothing is known of the job type."""
         key = job_type, scale_factor
         if key not in self._completed:
             given = self._given(job_type, scale_factor)
@@ -282,7 +283,7 @@ class Estimator:
         return self._completed[key]
 
     def _given(self, job_type: str, scale_factor: int) -> Row:
-        """Return what is known of a row, by itself or from other scale factors."""
+        """Return the known figures of a row, its own or from other scale factors."""
         curves: dict[str, list[tuple[int, float]]] = {}
         given: Row = {}
         for scale in sorted(self._scales.get(job_type, ())):
@@ -310,7 +311,7 @@ class Estimator:
     # -- state ------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
-        """Return everything that was learned as plain JSON values."""
+        """Return all learned figures as plain JSON values."""
         kept = {"kept": sorted(self._kept)} if self._kept else {}
         return {
             "version": _VERSION,
@@ -325,7 +326,7 @@ class Estimator:
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Estimator:
-        """Return the estimator that ``dump`` was called on.
+        """Return the estimator that ``dump`` stored.
 
         Raises:
             InputError: the data are damaged, or of a newer release.

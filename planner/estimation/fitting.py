@@ -1,6 +1,6 @@
-"""The fit to what is known, of so many rows and columns at most that it never takes long.
+"""The fit to known figures, with bounded rows and columns so that it never takes long.
 
-Anybody who may submit jobs may declare figures, so the size of what is known is up to them.
+Any user who may submit jobs may declare figures, so users decide how many figures there are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from planner.estimation.measured import Cell
 
-    #: Worker type -> what is known of a job type there, at one scale factor.
+    #: Worker type -> figures of a job type there, at one scale factor.
     Cells: TypeAlias = Mapping[str, Cell]
 
-#: Worker types that a fit has at most.
+#: Most worker types of a fit.
 MOST_COLUMNS: Final = 32
-#: Rows that a fit has at most.
+#: Most rows of a fit.
 MOST_ROWS: Final = 256
 
 #: Worker type -> (log steps/s, its variance).
@@ -43,7 +43,7 @@ class Fitted:
     model: SpeedModel
 
     def complete(self, given: Row) -> Row:
-        """Return a row on all worker types of the model, and what is given of others."""
+        """Return a row on all worker types of the model, with the given figures of other types."""
         known = np.zeros(len(self.columns), dtype=bool)
         logs, variance = np.zeros((2, len(known)))
         for worker_type, (log, own) in given.items():
@@ -60,7 +60,7 @@ class Fitted:
 
 
 def fit_known(rows: Iterable[Cells], columns: Sequence[str], served: Collection[str]) -> Fitted:
-    """Fit the model to the log steps/s of the rows of which anything is known.
+    """Fit the model to the log steps/s of the rows with known figures.
 
     Args:
         rows: in the order of first mention.
@@ -81,7 +81,7 @@ def fit_known(rows: Iterable[Cells], columns: Sequence[str], served: Collection[
 def _columns(
     rows: Sequence[Cells], columns: Sequence[str], served: Collection[str]
 ) -> Sequence[str]:
-    """Return the cluster's worker types first, then those of most rows; in the given order."""
+    """Return the cluster's worker types first, then those with most rows; in the given order."""
     if len(columns) <= MOST_COLUMNS:
         return columns
     seen = Counter(name for row in rows for name, cell in row.items() if cell.known)
@@ -91,7 +91,7 @@ def _columns(
 
 
 def _rows(rows: Sequence[Cells], columns: Collection[str]) -> list[Cells]:
-    """Return the measured rows first, then those of most figures; in the given order."""
+    """Return the measured rows first, then those with most figures; in the given order."""
     ranks = [_rank(row, columns) for row in rows]
     there = [i for i, (_, figures) in enumerate(ranks) if figures]
     best = sorted(there, key=lambda i: ranks[i])[:MOST_ROWS]
@@ -99,6 +99,6 @@ def _rows(rows: Sequence[Cells], columns: Collection[str]) -> list[Cells]:
 
 
 def _rank(row: Cells, columns: Collection[str]) -> tuple[bool, int]:
-    """Return whether nothing was measured, and minus how many figures there are."""
+    """Return whether nothing was measured, and minus the number of figures."""
     known = [cell for name, cell in row.items() if cell.known and name in columns]
     return not any(cell.weight for cell in known), -len(known)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 LaunchKey: TypeAlias = tuple[str, int, str]
 
 _VERSION: Final = 2
-#: Launches that are kept of a job type on a count of a worker type, and of all together.
+#: Launches that are kept for a job type on a count of a worker type, and for all job types.
 MEMORY: Final = 16
-#: From so many on they count: the first one of a type often pulls its image and others do not.
+#: Least launches that count: the first one of a type often pulls its image, later ones do not.
 LEAST: Final = 3
 
 
 def robust_mean(seconds: Iterable[float]) -> float:
-    """Return the mean of the middle half: one slow pull of an image does not move it.
+    """Return the mean of the middle half, so that one slow image pull has no effect.
 
     Args:
         seconds: at least one.
@@ -34,26 +34,27 @@ def robust_mean(seconds: Iterable[float]) -> float:
 
 
 class Launches:
-    """Learns how long starting takes. Deterministic; the newest launches decide.
+    """Learns how long launches take. Deterministic; the newest launches decide.
 
     The time until a job's first step counts before the time until its pod was ready: it includes
-    what the job loads. Times on the same workers count before those of the job type elsewhere, and
-    these before those of all job types. Fewer than ``LEAST`` launches do not count.
+    the job's own loading. Times on the same workers count before times of the job type elsewhere,
+    and these before times of all job types. Fewer than ``LEAST`` launches do not count.
     """
 
     def __init__(self) -> None:
-        #: (key, whether until the first step) -> seconds of its newest launches, oldest first.
+        #: (key, whether timed until the first step) -> seconds of its newest launches, oldest
+        #: first.
         self._seen: dict[tuple[LaunchKey, bool], deque[float]] = {}
-        #: whether until the first step -> seconds of the newest launches of all job types.
+        #: whether timed until the first step -> seconds of the newest launches of all job types.
         self._all = {steps: deque[float](maxlen=MEMORY) for steps in (True, False)}
 
     def take(self, key: LaunchKey, seconds: float, *, first_step: bool) -> None:
-        """Note a launch.
+        """Add a launch.
 
         Args:
             key: job type, worker count and worker type.
-            seconds: that it took.
-            first_step: whether it is timed until the job's first step, else until it was ready.
+            seconds: its duration.
+            first_step: whether it is timed until the job's first step; if not, until it was ready.
 
         Raises:
             InputError: the time is negative or not finite.
@@ -74,7 +75,7 @@ class Launches:
         return 0.0
 
     def on_workers(self, job_type: str) -> dict[str, float]:
-        """Return how long launches of a job type take on workers where enough were timed.
+        """Return how long launches of a job type take on workers with enough timed launches.
 
         Returns:
             Worker type and count (``v100:8``) -> seconds.
@@ -96,14 +97,14 @@ class Launches:
         ]
 
     def dump(self) -> dict[str, Any]:
-        """Return everything as plain JSON values."""
+        """Return all times as plain JSON values."""
         seen = [[*key, steps, list(seconds)] for (key, steps), seconds in self._seen.items()]
         newest = [[steps, list(seconds)] for steps, seconds in self._all.items()]
         return {"version": _VERSION, "seen": seen, "all": newest}
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Launches:
-        """Return what ``dump`` was called on, in this release or in 0.2.
+        """Return the value that ``dump`` stored, in this release or in 0.2.
 
         Raises:
             InputError: the data are damaged, or of a newer release.
@@ -116,7 +117,7 @@ class Launches:
             )
         launches = cls()
         try:
-            if version == 1:  # told job types apart only, and had no first steps
+            if version == 1:  # it knew only job types, and no first steps
                 rows = [(name, 0, "", False, times) for name, times in data["types"].items()]
                 newest = [(False, data["all"])]
             else:

@@ -1,4 +1,4 @@
-"""One cell of what is known: a job type at a scale factor on a worker type."""
+"""One cell of the known figures: a job type at a scale factor on a worker type."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from dataclasses import dataclass
 
 #: Relative deviation of a long stretch of running from the throughput of the program.
 _STRETCH = 0.05
-#: Seconds by which the bounds of a stretch may be off.
+#: Error of the bounds of a stretch, in seconds.
 _BOUNDS_S = 0.5
-#: What is remembered weighs at most as much as so many long stretches; older ones fade.
+#: Most weight of past measurements, ten long stretches; older ones fade.
 _MEMORY = 10.0 / _STRETCH**2
-#: How far off, in deviations, a stretch is a surprise.
+#: Distance, in deviations, from which on a stretch is a surprise.
 _SURPRISE = 3.0
-#: What is left of the memory after a second surprise of the same sign.
+#: Part of the weight that is left after a second surprise of the same sign.
 _DOUBTED = 0.1
-#: Share of the newest stretch in the running figure of how much stretches scatter.
+#: Weight of the newest stretch in the running estimate of the scatter.
 _NEWEST = 0.2
-#: Relative deviation of a declared figure: it was measured somewhere, by somebody, alike.
+#: Relative deviation of a declared figure: a user measured it on a similar machine.
 DECLARED = 0.2
-#: No program does more steps a second, and one that does fewer than one in so many counts as
-#: standing still; so no figure derived from these leaves the range of floating-point numbers.
+#: Bound on steps/s; a program with less than the inverse counts as standing still. So no figure
+#: derived from these leaves the range of floating-point numbers.
 MOST_STEPS_PER_S = 1e100
 
 
 @dataclass(slots=True, kw_only=True)
 class Cell:
-    """What was declared and what was measured.
+    """Declared and measured figures.
 
     Attributes:
-        declared: steps/s, 0 where the job does not run, or None.
+        declared: steps/s, 0 if the job does not run, or None.
         log: mean of the log steps/s measured, fading.
         weight: its precision, one over the variance; 0 before the first stretch.
-        scatter: how far stretches lie off what was expected, in units of its variance.
+        scatter: squared distance of stretches from the expected value, in units of its variance.
         surprises: surprises in a row, with their sign.
         samples: stretches measured.
-        open_steps: steps of stretches too short for a step to be done in them.
+        open_steps: steps of stretches too short for a whole step.
         open_s: their seconds.
     """
 
@@ -50,18 +50,18 @@ class Cell:
 
     @property
     def known(self) -> bool:
-        """Whether anything positive is known."""
+        """Whether there is a positive figure."""
         return self.weight > 0.0 or bool(self.declared)
 
     @property
     def never(self) -> bool:
-        """Whether it was declared, and never disproved, that the job does not run there."""
+        """Whether a declared 0, never disproved, says that the job does not run there."""
         return self.declared == 0.0 and not self.weight
 
     def take(self, steps: float, seconds: float) -> bool:
-        """Take a stretch in; returns whether anything was learned of it.
+        """Add a stretch; return whether it changed the figures.
 
-        A stretch in which not one step was done is kept until one is.
+        Stretches are added up until they contain a whole step.
         """
         steps, seconds = self.open_steps + steps, self.open_s + seconds
         if steps < 1.0:
@@ -82,7 +82,7 @@ class Cell:
         self.weight = min(self.weight + precision, _MEMORY)
 
     def _compare(self, off: float, variance: float) -> None:
-        """See whether a stretch fits; a changed program is one that surprises twice alike."""
+        """Check whether a stretch fits; two surprises of one sign mean a changed program."""
         ratio = off * off / variance
         if ratio <= _SURPRISE**2 * max(self.scatter, 1.0):
             self.surprises = 0
@@ -97,8 +97,8 @@ class Cell:
     def belief(self) -> tuple[float, float, bool]:
         """Return log steps/s, its variance, and whether measurements carry it.
 
-        The declared figure is a prior of deviation ``DECLARED``, or of as much as the
-        measurements contradict it, if that is more. Call it only where something is known.
+        The declared figure is a prior with deviation ``DECLARED``, or more if measurements
+        contradict it more. Call it only if there is a figure.
         """
         if not self.weight:
             assert self.declared

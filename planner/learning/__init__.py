@@ -1,1 +1,1 @@
-"""Jobs whose batch may change: how fast they learn, and what was measured of them."""
+"""Jobs with a variable batch: how fast they learn, and their measurements."""

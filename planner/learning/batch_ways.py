@@ -1,4 +1,4 @@
-"""Ways of jobs whose batch may change: what was measured of them, beside the estimates."""
+"""Ways of jobs with a variable batch: their measurements, beside the estimates."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.profiling import Profiling
     from scheduler.domain.throughputs.ways import CatalogueKey
 
-#: Relative deviation of what was measured, and what each doubling of the workers adds to it; as
-#: of other estimates.
+#: Relative deviation of a measurement, and the addition for each doubling of the workers; as in
+#: other estimates.
 _MEASURED: Final = 0.05
 _PER_DOUBLING: Final = 0.2
-#: Workers of a node that has all of them.
+#: Workers of a node, if all workers lie on one node.
 _ALL: Final = 1 << 30
 _NO_WAY: Final = Estimate(steps_per_s=0.0, relative_deviation=0.0, source=Source.ESTIMATED)
 
 
 class BatchWays(ConfigurationSource):
-    """The estimates, and of jobs whose batch may change what follows from their step times.
+    """The estimates, and for jobs with a variable batch the rates from their step times.
 
     Such a job has two ways for several workers of a type: on one node, and on any. The estimates
     count for worker types on which no job of its type has run, and for counts that are more than
-    twice those that were run. It has no way at counts at which no batch fits.
+    twice the largest one that has run. It has no way at counts at which no batch fits.
 
     Args:
         estimates: of all other jobs.
-        batches: what jobs whose batch may change have measured.
-        profiling: what is added to mere inferences.
+        batches: measurements of jobs with a variable batch.
+        profiling: the bonus of inferred figures.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BatchWays(ConfigurationSource):
     def estimate(
         self, key: CatalogueKey, count: int, worker_type: str, locality: str = ANYWHERE
     ) -> Estimate:
-        """Return what is known of a job on ``count`` workers of a type."""
+        """Return the estimate of a job on ``count`` workers of a type."""
         if not key.batch:
             return self._estimates.estimate(key, count, worker_type)
         limits = _limits(key.batch)
@@ -103,7 +103,7 @@ class BatchWays(ConfigurationSource):
         )
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return the estimates' revision, and when the job and its type last measured news."""
+        """Return the revisions of the estimates and of the measurements of the job and its type."""
         usual = self._estimates.revision(key, cluster)
         if not key.batch:
             return usual

@@ -1,12 +1,11 @@
-"""What is known of the step times of jobs whose batch may change, and what follows from it.
+"""Step times of jobs with a variable batch, and the rates that follow from them.
 
-A job tells how long its passes took at the placements and batches at which it ran. A model is
-fitted to all of them, job type by job type, and says how fast such a job learns at placements at
-which none has run: see ``planner.learning.goodput``. If nothing was measured the model is
-optimistic, so jobs are tried there; a job is offered at most twice as many workers as any of its
-type has run on.
+A job reports how long its passes took at the placements and batches at which it ran. A model for
+each job type is fitted to all of them, and gives the speed of learning at placements at which no
+such job has run: see ``planner.learning.goodput``. Without measurements the model is optimistic, so
+jobs are tried there; a job is offered at most twice as many workers as any of its type has run on.
 
-How noisy its gradients are each job tells by itself.
+Each job reports the noise of its own gradients.
 
 Source: Pollux (Qiao et al., OSDI 2021, section 4.1), where each job learns by itself.
 """
@@ -33,24 +32,24 @@ if TYPE_CHECKING:
     from planner.learning.goodput import BatchLimits
 
 _VERSION: Final = 1
-#: Step times that are remembered of a job type on a worker type; the oldest are forgotten.
+#: Most step times that are kept for a job type on a worker type; the oldest are dropped.
 MOST_TIMES: Final = 64
-#: Job types on a worker type that are remembered.
+#: Most pairs of job type and worker type that are kept.
 MOST_REMEMBERED: Final = 4096
 
 #: Weight of a new measurement beside the older ones of the same placement and batch.
 _NEWEST = 0.3
-#: A measurement further from what is known than this part has the model fitted anew, and a noise
-#: scale takes the place of the known one.
+#: If a measurement differs from the known value by more than this part, the model is fitted again;
+#: a noise scale that differs by more replaces the known one.
 _NEWS = 0.05
 _TIME: Final = ("nodes", "workers", "batch_per_worker", "pass_s", "last_pass_s")
-#: Workers that are offered, in those on which jobs of the type have run.
+#: Workers offered, as a multiple of the largest run of the job type.
 _GROWTH = 2
 
 
 @dataclass(slots=True)
 class _Measured:
-    """What the jobs of a type measured on one worker type."""
+    """Measurements of the jobs of a type on one worker type."""
 
     times: dict[tuple[int, int, float], StepTime] = field(default_factory=dict)
     model: ThroughputModel | None = None
@@ -64,23 +63,23 @@ class _Measured:
         return max(workers for workers, _ in self.runs)
 
     def renew(self, revision: int) -> None:
-        """Note that what the times say has changed."""
+        """Update the values that follow from the times."""
         self.revision = revision
         self.runs = frozenset((time.workers, time.nodes > 1) for time in self.times.values())
 
 
 class BatchKnowledge:
-    """Step times by job type and worker type, the models that are fitted to them, and noise."""
+    """Step times by job type and worker type, the fitted models, and noise."""
 
     def __init__(self) -> None:
         self._measured: dict[tuple[str, str], _Measured] = {}
         #: learner -> gradient noise scale, samples; see ``CatalogueKey``.
         self._noise: dict[str, float] = {}
-        #: how often anything was learned.
+        #: number of changes to the figures.
         self._learned = 0
 
     def observe(self, job_type: str, worker_type: str, time: StepTime) -> bool:
-        """Take in what a job measured; returns whether that changes what is known."""
+        """Add a job's measurement; return whether it changes the figures."""
         mine = self._measured.setdefault((job_type, worker_type), _Measured())
         at = time.nodes, time.workers, time.batch_per_worker
         before = mine.times.get(at)
@@ -104,7 +103,7 @@ class BatchKnowledge:
         return True
 
     def observe_noise(self, learner: str, noise: float) -> bool:
-        """Take in how noisy a job's gradients are; returns whether that is news."""
+        """Store a job's gradient noise; return whether it has changed."""
         before = self._noise.get(learner)
         if before is not None and abs(noise - before) <= _NEWS * before:
             return False
@@ -112,16 +111,16 @@ class BatchKnowledge:
         return True
 
     def noise(self, learner: str) -> float:
-        """Return a job's gradient noise scale; 0, at which more samples teach nothing, at first."""
+        """Return a job's gradient noise scale; at first 0, at which larger batches gain nothing."""
         return self._noise.get(learner, 0.0)
 
     def forget(self, job_type: str) -> int:
-        """Drop the step times of a job type; returns how many there were."""
+        """Drop the step times of a job type; return how many there were."""
         gone = [key for key in self._measured if key[0] == job_type]
         return sum(len(self._measured.pop(key).times) for key in gone)
 
     def forget_oldest(self, active: Iterable[str]) -> None:
-        """Forget job types if there are too many: the oldest that no active job has."""
+        """Drop job types if there are too many: the oldest ones without an active job."""
         beyond = len(self._measured) - MOST_REMEMBERED
         if beyond > 0:
             stay = set(active)
@@ -129,7 +128,7 @@ class BatchKnowledge:
                 del self._measured[key]
 
     def keep_noise(self, learners: Collection[str]) -> None:
-        """Forget the noise of all jobs but some."""
+        """Drop the noise of all jobs except some."""
         self._noise = {one: noise for one, noise in self._noise.items() if one in learners}
 
     def revision(self, job_type: str, worker_type: str) -> int:
@@ -143,7 +142,7 @@ class BatchKnowledge:
         return frozenset() if mine is None else mine.runs
 
     def model(self, job_type: str, worker_type: str) -> ThroughputModel | None:
-        """Return the model of a job type on a worker type; None if none has run there."""
+        """Return the model of a job type on a worker type; None without a run there."""
         mine = self._measured.get((job_type, worker_type))
         if mine is None:
             return None
@@ -161,15 +160,15 @@ class BatchKnowledge:
         *,
         workers_per_node: int,
     ) -> dict[int, float]:
-        """Return steps of the initial batch per second by worker count, of those to be offered.
+        """Return steps of the initial batch per second for each worker count to be offered.
 
         Args:
             job_type: of the job.
-            worker_type: on which.
+            worker_type: of the workers.
             limits: of the job's batch.
             noise: its gradient noise scale, samples.
             counts: worker counts at which it can run.
-            workers_per_node: of that type.
+            workers_per_node: of that worker type.
 
         Returns:
             An empty dictionary if nothing was measured.
@@ -193,7 +192,7 @@ class BatchKnowledge:
     ) -> tuple[int, int] | None:
         """Return samples per worker and pass, and accumulation, at which a job learns fastest.
 
-        That is its initial batch if nothing was measured; None if no batch fits so many workers.
+        Without measurements this is its initial batch; None if no batch fits so many workers.
         """
         model = self.model(job_type, worker_type)
         if model is None:
@@ -205,7 +204,7 @@ class BatchKnowledge:
     # -- state ------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
-        """Return everything that was learned as plain JSON values."""
+        """Return all learned figures as plain JSON values."""
         return {
             "version": _VERSION,
             "measured": [
@@ -221,7 +220,7 @@ class BatchKnowledge:
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> BatchKnowledge:
-        """Return what ``dump`` was called on.
+        """Return the value that ``dump`` stored.
 
         Raises:
             InputError: the data are damaged, or of a newer release.

@@ -76,7 +76,7 @@ class EngineView:
         caps_held: (Q,) workers held of each cap.
         set_aside: (W,) workers that were kept for the owner of a reservation.
         reservations: with their workers, in the order in which their windows begin.
-        shunned: job number -> future reservation on whose workers it must not be placed.
+        shunned: job number -> future reservation with workers on which it must not be placed.
         confined: numbers of the waiting jobs that may start within their entity's share only.
     """
 

@@ -84,7 +84,7 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     _after(state, event, lease, row, preempted=revoked)
     assert state.round_end_s is not None
     if state.round_end_s <= state.now_s:
-        return  # the next round is due and plans anew
+        return  # the next round is due and makes new plans
     ready = [plan for plan in ready if plan.number in state.book.planned]
     if ready:
         state.commands.append(state.assigner.grants(ready, end_s=state.round_end_s))
@@ -123,7 +123,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
     ready, last = book.end(lease_ids)
     assert state.round_end_s is not None
     if state.round_end_s <= state.now_s:
-        ready, last = [], []  # the next round is due and plans anew
+        ready, last = [], []  # the next round is due and makes new plans
     names = tuple([jobs.job_of[number].job_id for number in jobs["number"][rows].tolist()])
     state.commands.append(
         do.HandOver(

@@ -68,7 +68,7 @@ class Choice:
         configuration: (N,) single configuration of each job, NONE if it waits or shares.
         pair: (N,) entry of the pair table, NONE otherwise.
         charged: (N,) whether the time counts against X.
-        turn_of: (N,) configuration whose turn it was, if a job keeps its workers instead; NONE
+        turn_of: (N,) configuration that was due, if a job keeps its workers instead; NONE
             otherwise. The round counts as that one's.
         found: candidates by X: all configurations and pairs that are not too far ahead of it.
         left_s: (N,) seconds that jobs are expected to go on.

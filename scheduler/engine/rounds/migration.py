@@ -110,7 +110,7 @@ def stay(
         caps: quotas; None if there are no quotas.
 
     Returns:
-        (N,) configuration whose turn it was, if a job stays; NONE otherwise.
+        (N,) configuration that was due, if a job stays; NONE otherwise.
     """
     turn_of: IntArray = np.full(len(choice), NONE, dtype=np.int64)
     held = jobs.ints("configuration")
