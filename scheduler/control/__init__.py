@@ -1,1 +1,1 @@
-"""What decides: jobs, quotas, leases and nodes around the engine; pure."""
+"""The decider: jobs, quotas, leases and nodes around the engine; pure."""

@@ -1,9 +1,9 @@
-"""Who may run, by control's own rules, for shells that drive the engine themselves.
+"""Admission of jobs by control's rules, for shells that drive the engine themselves.
 
-The simulator looks ahead with the engine alone and by columns, since agents that report every lease
-would make that twenty times slower. What control decides beside the engine of who is let in and
-whose time is up (quotas, dependencies, time limits, waits after a failure) it asks here: the same
-functions, over a copy of what control decides by.
+The simulator forecasts with the engine alone, by columns. Agents that report every lease would make
+the forecast twenty times slower. This module decides which jobs are admitted and which have run out
+of time: quotas, dependencies, time limits, waits after a failure. It calls control's own functions
+on a copy of control's state.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Decides beside an engine that somebody else drives.
+    """Decides admission for an engine that a caller drives.
 
     Args:
-        state: a copy of what control decides by; its engine is the one that is driven.
+        state: a copy of control's state; its engine is the one that the caller drives.
 
     Attributes:
-        ended: job id -> its record, of those that have ended.
+        ended: job id -> its record, of the jobs that have ended.
     """
 
     def __init__(self, state: ControlState) -> None:
@@ -42,11 +42,11 @@ class Admission:
 
     @property
     def next_due_s(self) -> float:
-        """When the next time limit is over; inf without any."""
+        """When the next time limit is reached; inf if there is none."""
         return when_limits_are_over(self._state)
 
     def begin(self, now_s: float) -> tuple[ev.Event, ...]:
-        """Return what the engine is to be told before anything else happens."""
+        """Return the engine's first events."""
         draft = Draft(now_s=now_s)
         renew_table(self._state, draft)
         if self._state.asked != self._state.policy.choice:
@@ -60,11 +60,11 @@ class Admission:
         commands: Iterable[do.Command | do.Batch],
         now_s: float,
     ) -> tuple[ev.Event, ...]:
-        """Return what the engine is to be told because of what has happened.
+        """Return the engine's next events, after a step.
 
         Args:
-            events: what it was told at ``now_s``.
-            commands: what it answered.
+            events: the engine's input at ``now_s``.
+            commands: the engine's answer.
             now_s: the time.
         """
         state, draft = self._state, Draft(now_s=now_s)
@@ -80,7 +80,7 @@ class Admission:
         state = self._state
         enforce_time_limits(state, draft)
         admit(state, draft)
-        # A job that has never been let in may end, too: with one that it depends on.
+        # A job that was never admitted ends too, if a job that it depends on fails.
         for job_id, record in state.jobs.touched.items():
             if job_id not in state.jobs.by_id:
                 self.ended[job_id] = record
@@ -93,7 +93,7 @@ class Admission:
         commands: Iterable[do.Command | do.Batch],
         now_s: float,
     ) -> None:
-        """Keep the leases of jobs whose time is limited."""
+        """Track the leases of jobs that have a time limit."""
         state = self._state
         limited = state.jobs.limited
         over = [e for e in events if isinstance(e, ev.LeaseEnded)]

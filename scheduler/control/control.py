@@ -1,4 +1,4 @@
-"""Control: takes facts in, decides by them, and publishes what has been stored."""
+"""Control: takes facts in, decides, and publishes decisions once they are stored."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ _NOTHING = Projections()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decision:
-    """What follows from some facts. It is to be stored, then published, then performed.
+    """The result of some facts. A shell stores it, then publishes it, then performs it.
 
     Attributes:
         now_s: its time.
-        events: what the engine was told; with ``rows`` this is all that is to be stored.
-        rows: what is kept for people to query.
+        events: the engine's inputs; with ``rows``, everything to store.
+        rows: rows that people can query.
         is_stored: whether there is anything to store.
-        answers: what each fact is answered.
-        question: what the policy is to be asked; None for nothing.
-        told: nodes whose desired sets are others now, or that have come or gone.
+        answers: the answer to each fact.
+        question: the question to ask the policy; None if there is none.
+        told: nodes whose desired sets changed, and nodes that came or went.
         commands: of the engine, in order.
         ended: jobs that have ended.
         launches: launches that were timed: phase (``image``, ``start``, ``ready``,
             ``first_step``) -> seconds.
-        warnings: what operators should read.
+        warnings: texts for operators.
         is_new_round: whether a round was planned.
     """
 
@@ -116,11 +116,11 @@ class Decision:
 class Control:
     """Decides. No clock, no store, no randomness: equal facts give equal decisions.
 
-    Shells change it by facts only, and read ``view``. A fact that raises has changed nothing. Where
-    a decision cannot be stored, or ``decide`` raises, what is in memory is worth nothing any more.
+    Shells change it by facts only, and read ``view``. A fact that raises has changed nothing. If a
+    decision cannot be stored, or ``decide`` raises, the state in memory must be discarded.
 
     Args:
-        state: what it decides by; nobody else changes it.
+        state: the state to decide by; only control changes it.
     """
 
     def __init__(self, state: ControlState) -> None:
@@ -137,11 +137,11 @@ class Control:
         now_s: float = 0.0,
         term: int = 1,
     ) -> Control:
-        """Return the control of a service that begins without jobs and nodes.
+        """Return the control of a service that starts without jobs and nodes.
 
         Args:
             settings: of decisions.
-            knowledge: in what ways jobs can run.
+            knowledge: the ways in which jobs can run.
             time_dependent: whether the answers of the settings' policy change as time passes.
             now_s: the time.
             term: the leader's fencing token.
@@ -161,35 +161,36 @@ class Control:
         )
 
     def handle(self, *facts: Fact, now_s: float) -> Decision:
-        """Take facts in that are true at ``now_s``, and say what follows."""
+        """Take in facts that are true at ``now_s``, and return the decision."""
         draft = self.draft(now_s)
         for fact in facts:
             self.take(draft, fact)
         return self.decide(draft)
 
-    # -- the same in parts, between which a shell may do something else ----------------------------
+    # -- the same in steps, so that a shell can do other work between them
+    # --------------------------
 
     def draft(self, now_s: float, wall_s: float | None = None) -> Draft:
-        """Begin a decision; the one before must have been published.
+        """Begin a decision; the previous one must have been published.
 
         Args:
             now_s: its time.
-            wall_s: the system's time; the same by default.
+            wall_s: the system's time; ``now_s`` by default.
         """
         return Draft(now_s=now_s, wall_s=now_s if wall_s is None else wall_s)
 
     def take(self, draft: Draft, fact: Fact) -> None:
-        """Take one fact in."""
+        """Take in one fact."""
         draft.cause = cause_of(fact)
         try:
             answered = Answered(fact=fact, result=_TAKE[type(fact)](self.state, draft, fact))
-        except Exception as error:  # noqa: BLE001  it belongs to whoever told the fact
+        except Exception as error:  # noqa: BLE001  the sender of the fact handles it
             answered = Answered(fact=fact, error=error)
         draft.answers.append(answered)
         draft.cause = TIME_PASSES
 
     def decide(self, draft: Draft) -> Decision:
-        """Find what has become due, call the engine, and say what follows."""
+        """Find the timers and checks that are due, call the engine, and return the decision."""
         state = self.state
         timers = state.leases.timers
         due = [name for name, at_s in timers.items() if at_s <= draft.now_s]
@@ -209,7 +210,7 @@ class Control:
         )
 
     def changes(self, draft: Draft) -> bool:
-        """Tell whether a decision in the making changes anything that is to be stored."""
+        """Return whether a draft changes anything that must be stored."""
         return bool(draft.events or draft.settings or draft.history or self.state.jobs.touched)
 
     def _step(self, draft: Draft) -> Decision:
@@ -281,7 +282,7 @@ class Control:
         )
 
     def _number_desired_sets(self) -> tuple[str, ...]:
-        """Number the desired sets that are new, and note since when leases are in them."""
+        """Give changed desired sets their next revision, and note it in their leases."""
         state = self.state
         told = tuple(sorted(state.leases.changed))  # the same in every run, not by the hash
         state.leases.changed.clear()
@@ -294,23 +295,23 @@ class Control:
                 member.since = node.revision if node else 0
         return told
 
-    # -- what is seen --------------------------------------------------------------------------
+    # -- views ---------------------------------------------------------------------------------
 
     def publish(self, decision: Decision) -> None:
-        """Show a decision to agents and people; what is to be stored of it is."""
+        """Show a decision to agents and people, after its events and rows are stored."""
         self.view.bring_forward(self.state, engine=decision.is_stored)
 
     def copied(self) -> ControlCopy:
-        """Copy all that decides, between two decisions, for somebody who looks ahead."""
+        """Copy the whole state between two decisions, for a forecast."""
         return copy_of(self.state)
 
     def snapshot(self) -> Taken:
-        """Copy what a start begins from; quick, so that decisions need not wait."""
+        """Copy the state that a start begins from; quick, so that decisions need not wait."""
         return take_snapshot(self.state)
 
     @property
     def question(self) -> ComputeAllocation | None:
-        """What the engine has asked and nobody has answered."""
+        """The engine's open question to the policy; None if there is none."""
         return self.state.leases.question
 
     @property
@@ -322,12 +323,12 @@ class Control:
     def next_due_s(self) -> float:
         """When the next timer or time limit is due; infinity without any."""
         timer_s = min(self.state.leases.timers.values(), default=math.inf)
-        month_end_s = self.state.budgets.month_end_s  # which lets stopped projects go on
+        month_end_s = self.state.budgets.month_end_s  # when stopped projects continue
         return min(timer_s, next_limit_s(self.state), month_end_s)
 
 
 def cause_of(fact: Fact) -> Cause:
-    """Return a fact as what decisions are due to."""
+    """Return the cause that decisions name for a fact."""
     match fact:
         case NodeReported():
             kind, subject = FactKind.NODE_REPORTED, fact.report.node
@@ -349,7 +350,7 @@ def cause_of(fact: Fact) -> Cause:
 
 
 def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None:
-    """Note an answer of the policy, and tell the engine; an older question counts no more."""
+    """Pass a policy's answer to the engine; drop an answer to an older question."""
     policy, question, answer = state.policy, fact.question, fact.answer
     if question.generation != state.engine.generation:
         return

@@ -1,4 +1,4 @@
-"""What operators order: nodes, policies, projects, throughputs."""
+"""Orders of operators: nodes, policies, projects, throughputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.view import View
 
-#: The parameter by which a policy asks for what entities have used of late.
+#: The policy parameter that asks for the recent use of entities.
 HALF_LIFE: Final = "usage_half_life_s"
 
 
@@ -39,7 +39,7 @@ def node_of(state: ControlState | View, name: str) -> NodeState:
     """Return a node.
 
     Raises:
-        NotFoundError: there is none of that name.
+        NotFoundError: no node has that name.
     """
     node = state.nodes.by_name.get(name)
     if node is None:
@@ -48,7 +48,7 @@ def node_of(state: ControlState | View, name: str) -> NodeState:
 
 
 def order_node(state: ControlState, draft: Draft, fact: NodeOrdered) -> None:
-    """Cordon, drain or uncordon a node; the order outlives restarts of both sides."""
+    """Cordon, drain or uncordon a node; the order survives restarts of control and agent."""
     name, action, reason, actor = fact.node, fact.action, fact.reason, fact.actor
     node = node_of(state, name)
     state.nodes.touch(name)
@@ -64,11 +64,11 @@ def order_node(state: ControlState, draft: Draft, fact: NodeOrdered) -> None:
 
 
 def remove_node(state: ControlState, draft: Draft, fact: NodeRemoved) -> None:
-    """Forget a node that is lost or drained.
+    """Remove a node that is lost or drained.
 
     Raises:
-        NotFoundError: there is none of that name.
-        ConflictError: leases are on it, or it still reports.
+        NotFoundError: no node has that name.
+        ConflictError: the node holds leases, or still reports.
     """
     name, actor = fact.node, fact.actor
     node = node_of(state, name)
@@ -85,13 +85,13 @@ def remove_node(state: ControlState, draft: Draft, fact: NodeRemoved) -> None:
     draft.set(f"exclusive/{name}", None, actor=actor)
     draft.set(f"agent/{name}", None, actor=actor)
     draft.set(f"doubt/{name}", None, actor=actor)
-    draft.set(f"indices/{name}", None, actor=actor)  # what is approved stays so
+    draft.set(f"indices/{name}", None, actor=actor)  # approved workers stay approved
     draft.note("node_removed", "node", name, actor=actor)
     draft.removed.append(name)
 
 
 def set_policy(state: ControlState, draft: Draft, fact: PolicySet) -> None:
-    """Put a policy in force from the next question on."""
+    """Put a policy in force; it answers the next question."""
     choice, actor = fact.choice, fact.actor
     state.time_dependent = fact.time_dependent
     before = state.policy.choice
@@ -119,17 +119,17 @@ def set_policy(state: ControlState, draft: Draft, fact: PolicySet) -> None:
 
 
 def _options_before(before: PolicyChoice) -> dict[str, object]:
-    """Return the options of the previous policy, without those that are empty or false."""
+    """Return the options of the previous policy that are neither empty nor false."""
     options = policy_to_json(before)
     del options["name"]
     return {f"before_{name}": value for name, value in options.items() if value}
 
 
 def ask_policy(state: ControlState, draft: Draft) -> None:
-    """Let the engine ask the policy in force, and note that this is the one that was asked."""
+    """Let the engine ask the policy in force, and store that policy as the one last asked."""
     choice = state.policy.choice
     dependent = state.time_dependent
-    if dependent is None:  # a stored policy may be a plugin that is gone; every question fails
+    if dependent is None:  # the stored policy may be a missing plugin; every question fails
         dependent = state.engine.time_dependent
     draft.tell(
         ev.PolicyChanged(
@@ -144,9 +144,9 @@ def ask_policy(state: ControlState, draft: Draft) -> None:
 
 
 def half_life_of(choice: PolicyChoice) -> float:
-    """Return in which time half of what entities have used is forgotten; 0 where it is not asked.
+    """Return the half-life of the recorded use of entities; 0 if the policy sets none.
 
-    A policy says it by a parameter of this name, its own or that of one inside it.
+    The policy sets it by a parameter of this name, its own or one of a policy inside it.
     """
     for name, text in choice.parameters.items():
         if name.rpartition(".")[2] == HALF_LIFE:
@@ -159,7 +159,7 @@ def half_life_of(choice: PolicyChoice) -> float:
 
 
 def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
-    """Return a choice as plain values; ``PolicyChoice(**values)`` is the way back."""
+    """Return a choice as plain values; ``PolicyChoice(**values)`` reverses it."""
     return {
         "name": choice.name,
         "parameters": dict(choice.parameters),
@@ -169,7 +169,7 @@ def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
 
 
 def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> float | None:
-    """Set a project's limits; the engine is told of its quotas with the next decision.
+    """Set a project's limits; the engine receives its quotas with the next decision.
 
     Returns:
         See ``ProjectSet``.
@@ -193,10 +193,10 @@ def _changes(limits: ProjectLimits) -> dict[str, object]:
 
 
 def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDeclared) -> int:
-    """Declare throughputs; returns how many are news.
+    """Declare throughputs; returns how many of them changed anything.
 
     Raises:
-        InputError: a figure is out of range; none was taken.
+        InputError: a figure is out of range; none was stored.
     """
     changed = sum(state.knowledge.declare(*figure, keep=True) for figure in fact.figures)
     state.estimates_due |= changed > 0
@@ -211,10 +211,10 @@ def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDecl
 
 
 def forget_throughputs(state: ControlState, draft: Draft, fact: ThroughputsForgotten) -> int:
-    """Forget what is known of a job type; returns how many figures that were.
+    """Forget the throughputs of a job type; returns how many there were.
 
     Raises:
-        NotFoundError: nothing is known of it.
+        NotFoundError: no throughput of the job type is known.
     """
     figures = state.knowledge.forget(fact.job_type)
     if not figures:

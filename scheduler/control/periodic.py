@@ -1,4 +1,4 @@
-"""Periodic checks: what becomes due without a report or a request."""
+"""Periodic checks: timeouts and other work that no report or request triggers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run_periodic_checks(state: ControlState, draft: Draft) -> None:
-    """Find what has become due without anybody telling."""
+    """Run the checks that are due."""
     if draft.now_s >= state.next_look_s:
         state.next_look_s = draft.now_s + state.settings.tick_s
         expire(state, draft)

@@ -1,1 +1,1 @@
-"""Facts and requests: all that changes what control decides by, as frozen values."""
+"""Facts and requests: every input that changes control's state, as frozen values."""

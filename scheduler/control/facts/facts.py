@@ -1,7 +1,7 @@
-"""Facts: all that changes what control decides by, as frozen values.
+"""Facts: every input that changes control's state, as frozen values.
 
-What is random, hashed, stored or read comes with the fact, so that control needs no clock, no store
-and no luck.
+A fact carries all random, hashed, stored or read values that control needs. So control needs no
+clock, no store and no random source.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobsSubmitted:
-    """Somebody submits jobs; answered by a tuple of ``Submitted``.
+    """A user submits jobs; answered by a tuple of ``Submitted``.
 
     Attributes:
-        submissions: each stands for itself.
-        job_ids: the id that each is to have, where it names none itself.
-        digests: hash of each specification; empty for one that can be neither stored nor told.
-        keys: (owner, client id) -> what it stands for, as far as it is stored.
+        submissions: the jobs; one that is refused does not affect the others.
+        job_ids: the id for each job that names none itself.
+        digests: hash of each specification; empty if it can be neither stored nor sent to an agent.
+        keys: (owner, client id) -> the stored job with that key, if there is one.
         rows: job id -> stored job that has ended, or that has a wanted id.
-        actor: who submits them.
-        documents: each specification as plain values, where somebody has written it out already.
+        actor: the user who submits them.
+        documents: each specification as plain values, if the caller has them already.
     """
 
     submissions: tuple[Submission, ...]
@@ -55,14 +55,14 @@ class JobsSubmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobActionAsked:
-    """Somebody cancels, holds, releases or requeues jobs; answered by a tuple of ``Acted``.
+    """A user cancels, holds, releases or requeues jobs; answered by a tuple of ``Acted``.
 
     Attributes:
-        job_ids: which; each stands for itself.
-        action: what.
-        rows: stored rows of those that have ended.
-        actor: who asks for it.
-        reason: why, in words for the history; empty: none was given.
+        job_ids: the jobs; one that fails does not affect the others.
+        action: the action.
+        rows: stored rows of the jobs that have ended.
+        actor: the user who asks for it.
+        reason: a text for the history; empty if none was given.
     """
 
     job_ids: tuple[str, ...]
@@ -74,15 +74,15 @@ class JobActionAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobChangeAsked:
-    """Somebody changes weight or deadline of jobs; answered by a tuple of ``Acted``.
+    """A user changes weight or deadline of jobs; answered by a tuple of ``Acted``.
 
     Attributes:
-        job_ids: which; each stands for itself.
-        rows: stored rows of those that have ended.
-        actor: who asks for it.
-        weight: the new one; None: as it is.
-        deadline_s: the new one; None: as it is.
-        clear_deadline: whether there is to be none.
+        job_ids: the jobs; one that fails does not affect the others.
+        rows: stored rows of the jobs that have ended.
+        actor: the user who asks for it.
+        weight: the new weight; None leaves it unchanged.
+        deadline_s: the new deadline; None leaves it unchanged.
+        clear_deadline: whether to remove the deadline.
     """
 
     job_ids: tuple[str, ...]
@@ -113,12 +113,12 @@ class NodeRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorkersApproved:
-    """Somebody says what a node may have; it need not be known yet.
+    """The workers of a node are approved; the node need not be known yet.
 
     Attributes:
-        node: which.
+        node: its name.
         workers: worker type -> how many.
-        actor: who says so.
+        actor: the user who approves them.
         by: ``enrolment``, ``label`` or ``operator``.
     """
 
@@ -130,12 +130,12 @@ class WorkersApproved:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicySet:
-    """An operator puts a policy in force, which has been found usable.
+    """An operator puts a policy in force that has been checked.
 
     Attributes:
-        choice: which.
+        choice: the policy.
         time_dependent: whether its answers change as time passes.
-        actor: who chose it.
+        actor: the user who chose it.
     """
 
     choice: PolicyChoice
@@ -145,15 +145,15 @@ class PolicySet:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyAsked:
-    """The policy in force is another one than the one that was asked last: it is asked anew."""
+    """The policy in force differs from the one asked last, so the engine asks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProjectSet:
     """An operator sets a project's limits.
 
-    Answered by the time until which the ledger is to say what projects have used in this month;
-    None where that is known, or nobody has a budget.
+    Answered by the time until which the ledger must report the month's use of projects; None if
+    that is known, or if no project has a budget.
     """
 
     limits: ProjectLimits
@@ -162,12 +162,12 @@ class ProjectSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UseCounted:
-    """The ledger says what projects have used in this month before control counted.
+    """The ledger reports the month's use of projects before control began to count.
 
     Attributes:
-        until_s: until when; as ``ProjectSet`` was answered.
+        until_s: the end of that time; the answer to ``ProjectSet``.
         sums: (project, worker type, worker-microseconds).
-        actor: who set the first budget.
+        actor: the user who set the first budget.
     """
 
     until_s: float
@@ -180,9 +180,9 @@ class ReservationMade:
     """An operator reserves workers for a time window.
 
     Attributes:
-        reservation: what is reserved.
-        actor: who does.
-        row: of the job that it is for, where it is for one that is not active; None for none.
+        reservation: the reservation.
+        actor: the user who makes it.
+        row: of the reservation's job, if that job is not active; None if there is no such row.
     """
 
     reservation: Reservation
@@ -192,7 +192,7 @@ class ReservationMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReservationDeleted:
-    """An operator gives up a reservation."""
+    """An operator deletes a reservation."""
 
     name: str
     actor: str
@@ -200,12 +200,12 @@ class ReservationDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ThroughputsDeclared:
-    """Throughputs were declared; answered by how many are news.
+    """Throughputs were declared; answered by how many of them changed anything.
 
     Attributes:
         figures: (job type, scale factor, worker type, steps/s) of each.
-        pairs: what sharing workers costs two jobs.
-        actor: user who declares them.
+        pairs: how much two jobs slow down if they share workers.
+        actor: the user who declares them.
     """
 
     figures: tuple[tuple[str, int, str, float], ...]
@@ -215,7 +215,7 @@ class ThroughputsDeclared:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ThroughputsForgotten:
-    """What is known of a job type is to be forgotten; answered by how many figures that was."""
+    """Throughputs of a job type are to be forgotten; answered by how many there were."""
 
     job_type: str
     actor: str
@@ -223,14 +223,14 @@ class ThroughputsForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeReported:
-    """An agent says what it holds and how it is.
+    """An agent reports its leases and its state.
 
     Attributes:
-        report: what it says.
-        address: where its jobs' rank 0 can be reached; empty if it does not say.
+        report: the report.
+        address: the address of rank 0 of its jobs; empty if the agent gives none.
         version: of the agent.
-        enrolled: whether the agent shows a token of its node's own, so that the workers which it
-            reports first are those that it may have.
+        enrolled: whether the agent shows its node's own token; then the workers in its first report
+        are approved.
     """
 
     report: NodeReport
@@ -241,14 +241,14 @@ class NodeReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodesHeard:
-    """Agents have asked for their desired sets, and so are there: node -> when, last."""
+    """Agents asked for their desired sets, which shows that they live: node -> last time."""
 
     heard_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeaseUntold:
-    """A node cannot be told of a lease, and why."""
+    """A lease cannot be sent to a node, and why."""
 
     lease_id: int
     node: str
@@ -257,13 +257,13 @@ class LeaseUntold:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AllocationAnswered:
-    """The policy has answered a question, or could not.
+    """The policy has answered a question, or failed to.
 
     Attributes:
-        policy: who was asked.
+        policy: the policy that was asked.
         question: the question.
-        answer: with the time that it took; None where there is none.
-        failure: why there is none; else empty.
+        answer: with the time that it took; None if the policy failed.
+        failure: why it failed; else empty.
     """
 
     policy: PolicyChoice
@@ -274,7 +274,7 @@ class AllocationAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BackupRestored:
-    """An old backup was put in place: nodes may hold leases with so many higher numbers."""
+    """An old backup was restored: nodes may hold leases with up to so many higher numbers."""
 
     leases: int
 

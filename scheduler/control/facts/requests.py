@@ -1,4 +1,4 @@
-"""What people ask of the scheduler, and what becomes of it: frozen values."""
+"""Requests of users to the scheduler, and their results: frozen values."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class JobAction(enum.StrEnum):
-    """What can be done to a job."""
+    """An action on a job."""
 
     CANCEL = "cancel"
     HOLD = "hold"
     RELEASE = "release"
-    REQUEUE = "requeue"  #: stop and wait anew; an ended job is taken up again
+    REQUEUE = "requeue"  #: stop and wait again; a job that has ended is taken up again
 
 
 class NodeAction(enum.StrEnum):
-    """What can be done to a node."""
+    """An action on a node."""
 
-    CORDON = "cordon"  #: nothing new starts there; what runs goes on
-    DRAIN = "drain"  #: cordon, and let what runs leave with notice
+    CORDON = "cordon"  #: nothing new starts there; running jobs continue
+    DRAIN = "drain"  #: cordon, and make running jobs leave with notice
     UNCORDON = "uncordon"
 
 
@@ -40,9 +40,9 @@ class Submission:
 
     Attributes:
         spec: the job.
-        client_id: the client's own id, by which a repeated submission is recognised; empty: none.
-        owner: who submits it; client ids are unique per owner.
-        job_id: the id that the job is to have; empty: one is made.
+        client_id: the client's own id, which marks a repeated submission; empty: none.
+        owner: the user who submits it; client ids are unique per owner.
+        job_id: the id of the job; empty: control makes one.
         held: whether it is held from the start.
     """
 
@@ -55,12 +55,12 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of a submission.
+    """The result of a submission.
 
     Attributes:
-        job_id: the job; empty where it was refused.
-        created: False where the client id was known and this is the job of the earlier request.
-        refusal: why it can never run, or why the client id clashes; empty where it was taken.
+        job_id: the job; empty if it was refused.
+        created: False if the client id was known and this is the job of the earlier request.
+        refusal: why it can never run, or why the client id clashes; empty if it was accepted.
         code: ``refused``, ``invalid``, ``conflict``, ``quota`` or empty.
     """
 
@@ -76,12 +76,12 @@ class Fit:
 
     Attributes:
         fits: whether some configuration fits the cluster as it is.
-        reason: why not, or why not yet; None where it could start now.
-        message: in words.
-        configurations: worker type, count, steps/s, where the figure comes from, how many workers
-            are in service (cordoned ones left out) and idle, of one node where it must not span
-            nodes, and its locality and plan; fastest first. A mixed gang's worker type is in words,
-            and only workers that it could hold count as in service and idle.
+        reason: why it cannot run, or cannot start yet; None if it could start now.
+        message: the reason as text.
+        configurations: worker type, count, steps/s, the source of that figure, workers in service
+        (without cordoned ones) and idle, locality and plan; fastest first. If the job must not span
+        nodes, the workers are those of one node. A mixed gang's worker type is a text, and only
+        workers that the gang could hold count as in service and idle.
     """
 
     fits: bool
@@ -102,17 +102,17 @@ class FitConfiguration:
     workers_idle: int
     locality: str = ANYWHERE
     plan: str = ""
-    workers: Mapping[str, int] = field(default_factory=dict)  # answers copy it, which no proxy can
+    workers: Mapping[str, int] = field(default_factory=dict)  # answers copy it; a proxy cannot be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acted:
-    """What became of an action on one job.
+    """The result of an action on one job.
 
     Attributes:
-        job_id: which.
+        job_id: the job.
         changed: whether anything changed.
-        error: why it could not be done; empty otherwise.
+        error: why the action failed; empty otherwise.
         code: ``not_found``, ``conflict``, ``invalid``, ``quota`` or empty.
     """
 
@@ -134,28 +134,28 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectLimits:
-    """What a project may have.
+    """The limits of a project.
 
     Attributes:
         project: its name.
-        weight: its share relative to other projects, where the policy heeds entities.
+        weight: its share relative to other projects, if the policy uses entities.
         inner_policy: ``fairness`` or ``fifo`` among its own jobs.
         max_workers: workers that its jobs may hold at once; None for any number.
-        max_workers_of: worker type -> workers of it, likewise; types that are missing have no
-            limit of their own.
+        max_workers_of: worker type -> workers of it that its jobs may hold at once; missing types
+        have no limit of their own.
         max_workers_per_user: workers that the jobs of each of its users may hold at once; None for
-            any number.
-        max_workers_per_user_of: worker type -> workers of it, likewise.
-        idle_quota: what becomes of what its jobs do not ask for of ``max_workers`` and
-            ``max_workers_of``.
-        max_jobs: jobs that it may have that have not ended; None for any number.
+        any number.
+        max_workers_per_user_of: worker type -> workers of it that the jobs of each user may hold.
+        idle_quota: how other projects may use the part of ``max_workers`` and ``max_workers_of``
+        that its jobs leave free.
+        max_jobs: how many active jobs it may have; None for any number.
         entities: entities besides itself that its jobs may be accounted to; None for any.
         job_types: patterns (``*``, ``?``, ``[...]``) of the job types besides ``project/...`` that
-            its jobs may name; None for any.
+        its jobs may name; None for any.
         max_job_weight: largest weight of one of its jobs; None for any.
         budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; None for any.
-        budget_usd: likewise what they may cost.
-        budget_warning: part of a budget from which on it is warned of; None for 0.8.
+        budget_usd: the cost that it may cause in a calendar month of UTC; None for any.
+        budget_warning: part of a budget at which a warning is given; None for 0.8.
     """
 
     project: str
@@ -176,7 +176,7 @@ class ProjectLimits:
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
-        """What its jobs may hold at once."""
+        """The project's limits as quotas."""
         whole = {"": self.max_workers, **self.max_workers_of}
         each = {"": self.max_workers_per_user, **self.max_workers_per_user_of}
         return (

@@ -1,4 +1,4 @@
-"""Job specifications as plain JSON values, and what the engine needs of them."""
+"""Job specifications as plain JSON values, and as jobs of the engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler.domain.jobs.spec import JobSpec
 if TYPE_CHECKING:
     from scheduler.domain.jobs.job import Restarts
 
-#: Run time that a job is taken to have where it names neither steps nor a duration.
+#: The assumed run time of a job that declares neither steps nor a duration.
 UNKNOWN_DURATION_S = 3600.0
 
 
@@ -24,13 +24,13 @@ def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-#: (field, its default), made once: a thousand jobs are written three times each.
+#: (field, its default), computed once: a thousand jobs are written three times each.
 _DEFAULTS: Final = tuple((field.name, _default(field)) for field in fields(JobSpec))
 _VALUES: Final = attrgetter(*(name for name, _ in _DEFAULTS))
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
-    """Return a specification as plain values; what has its default is left out."""
+    """Return a specification as plain values; fields that have their default are left out."""
     given = zip(_DEFAULTS, _VALUES(spec), strict=True)
     return {
         name: _plain(value)
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
-    """Return the specification of stored values; fields of a newer release are ignored."""
+    """Return the specification from stored values; fields of a newer release are ignored."""
     known = {field.name for field in fields(JobSpec)}
     return JobSpec(**{name: _frozen(value) for name, value in data.items() if name in known})
 
@@ -58,7 +58,7 @@ def _frozen(value: Any) -> Any:
 
 
 def steps_of(spec: JobSpec) -> float:
-    """Return the steps of a job; one that counts none does one per second of its run time."""
+    """Return the steps of a job; a job that counts none does one per second of its run time."""
     if spec.total_steps is not None:
         return spec.total_steps
     return UNKNOWN_DURATION_S if spec.duration_s is None else spec.duration_s
@@ -81,14 +81,14 @@ def engine_job(
     Args:
         spec: as submitted.
         job_id: its id.
-        owner: who submitted it.
+        owner: the user who submitted it.
         arrival_s: when it was submitted.
         weight: its importance now.
         deadline_s: by when it should be complete now.
         attempts: leases that it has had.
-        steps_done: steps that are safe.
-        restarts: what a change of workers costs it, on any workers and on some; None: what it says
-            itself.
+        steps_done: steps that are saved.
+        restarts: the cost of changing its workers, on any workers and on given types; None: as its
+        specification declares.
     """
     total = steps_of(spec)
     usual_s, on_some = (spec.restart_s, spec.restarts) if restarts is None else restarts
@@ -109,16 +109,16 @@ def engine_job(
         preemptible=spec.preemptible,
         min_run_time_s=spec.min_run_time_s,
         max_run_time_s=math.inf if spec.max_run_time_s is None else spec.max_run_time_s,
-        checkpoints=False,  # what it keeps is seen when its leases end
+        checkpoints=False,  # the engine learns it when leases of the job end
         project=spec.project,
         owner=owner,
     )
 
 
 def missed_deadline(deadline_s: float | None, *, now_s: float) -> str:
-    """Say why a deadline cannot be taken; empty if it can.
+    """Return why a deadline cannot be accepted; empty if it can.
 
-    No policy can meet one that has passed: those that heed deadlines would leave it out of account.
+    No policy can meet a deadline that has passed; those that use deadlines would ignore it.
     """
     if deadline_s is None or deadline_s > now_s:
         return ""
@@ -130,5 +130,5 @@ def missed_deadline(deadline_s: float | None, *, now_s: float) -> str:
 
 
 def in_words(at_s: float) -> str:
-    """Return a time as people read it, in UTC."""
+    """Return a time in UTC for people to read."""
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")

@@ -1,1 +1,1 @@
-"""Jobs: submitted, changed, kept waiting, limited in time, and what they declare."""
+"""Jobs: submission, actions, waiting, time limits and declared throughputs."""

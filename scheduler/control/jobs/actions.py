@@ -1,4 +1,4 @@
-"""What people do to jobs that are there: cancel, hold, release, requeue, change."""
+"""Actions on existing jobs: cancel, hold, release, requeue, change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def act(state: ControlState, draft: Draft, fact: JobActionAsked) -> tuple[Acted, ...]:
-    """Do something to jobs; each stands for itself."""
+    """Apply an action to jobs; one that fails does not affect the others."""
     why = {"reason": fact.reason} if fact.reason else {}
     return tuple(
         _act(state, draft, job_id, fact.action, fact.rows.get(job_id), actor=fact.actor, why=why)
@@ -40,7 +40,7 @@ def try_act(
     action: JobAction,
     rows: Mapping[str, JobRow],
 ) -> tuple[Acted, ...]:
-    """Return what ``act`` would do to jobs, and do nothing."""
+    """Return the result that ``act`` would have, and change nothing."""
     return tuple(_checked(state, job_id, action, rows.get(job_id)) for job_id in job_ids)
 
 
@@ -94,10 +94,11 @@ def _check_ended(
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
     if row.status not in ENDED:
-        # It was read before the decision that took it in; whoever asks again will find it.
+        # The row was read before the decision that admitted the job; a second request finds the
+        # job.
         return Acted(job_id=job_id, code="conflict", error=f"job '{job_id}' has just changed")
     if action is JobAction.CANCEL and row.status is JobStatus.CANCELLED:
-        return Acted(job_id=job_id)  # so that a request can be sent again
+        return Acted(job_id=job_id)  # so that a request can be repeated
     if action is not JobAction.REQUEUE:
         return Acted(
             job_id=job_id,
@@ -113,9 +114,9 @@ def _check_ended(
 def _take_up_again(
     state: ControlState, draft: Draft, row: JobRow, actor: str, why: Mapping[str, str]
 ) -> None:
-    """Let a job that has ended wait again; one that completed begins anew.
+    """Let a job that has ended wait again; a completed job starts from step 0.
 
-    It waits for those of its dependencies that are active, and for none that has ended.
+    It waits only for those of its dependencies that are still active.
     """
     profiles = state.knowledge.profiles
     record = JobRecord.of_row(row, profile=-1)
@@ -172,7 +173,7 @@ def _requeue(_state: ControlState, draft: Draft, record: JobRecord) -> None:
 
 
 def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Acted, ...]:
-    """Change weight or deadline of jobs that have not ended; each stands for itself."""
+    """Change weight or deadline of active jobs; one that fails does not affect the others."""
     deadline_s, rows, actor = fact.deadline_s, fact.rows, fact.actor
     results = []
     for job_id in fact.job_ids:
@@ -205,7 +206,7 @@ def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Act
 
 
 def _too_heavy(state: ControlState, record: JobRecord, weight: float | None) -> str:
-    """Say that a job may not be given a weight; it may always be given a smaller one."""
+    """Return why a job may not have a weight; a smaller weight is always allowed."""
     if weight is None or weight <= record.weight:
         return ""
     return too_heavy_for(state.jobs.limits.get(record.project), weight)

@@ -1,4 +1,4 @@
-"""Steps/s that jobs declare: learned for worker types of the cluster, as soon as it has them."""
+"""Declared steps/s of jobs: learned once the cluster has the worker type."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def declare_own(state: ControlState, spec: JobSpec) -> None:
-    """Learn what a new job declares for worker types of the cluster.
+    """Learn the throughputs that a new job declares for worker types of the cluster.
 
-    Its other figures wait in its specification: names that anybody makes up cost nothing there.
+    Its other figures stay in its specification, so that made-up worker types cost nothing.
     """
     there = set(state.engine.cluster.type_names)
     _declare(state, (figure for figure in declarations(spec) if figure[2] in there))
@@ -25,11 +25,11 @@ def declare_own(state: ControlState, spec: JobSpec) -> None:
 def declare_missing(
     state: ControlState, specs: Iterable[JobSpec], worker_types: Collection[str]
 ) -> None:
-    """Learn what jobs declare for worker types, but for figures that are declared already.
+    """Learn the throughputs that jobs declare for worker types, except those already declared.
 
     Args:
         state: of the leader.
-        specs: of the jobs, the oldest first; of figures for the same the newest counts.
+        specs: of the jobs, oldest first; if two declare the same figure, the newer one counts.
         worker_types: of the cluster.
     """
     newest = {
@@ -43,7 +43,7 @@ def declare_missing(
 
 
 def declare_joined(state: ControlState) -> None:
-    """Learn what active jobs declare for worker types that the table has nothing of yet."""
+    """Learn declared throughputs of active jobs for worker types that the table has no rows of."""
     table = state.engine.table
     joined = {name for k, name in enumerate(table.worker_types) if not table.demand[:, :, k].any()}
     if joined:

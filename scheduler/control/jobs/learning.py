@@ -1,4 +1,4 @@
-"""What jobs whose batch may change have measured, on its way into what is known."""
+"""Takes measurements of jobs with a changeable batch into the knowledge."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
-    """Take in what a job has measured; a report that repeats the last one changes nothing.
+    """Take in a job's measurements; a report that repeats the last one changes nothing.
 
-    A step time counts if it is of as many workers as the lease holds. It does not count if others
-    share these workers, or if a plan says how they are used.
+    A step time counts if it was measured on as many workers as the lease holds. It does not count
+    if another job shares these workers, or if the lease has a plan.
     """
     spec = state.jobs.by_id[live.lease.job_id].spec
     if not spec.batch or not state.settings.learn or told == live.learning:
@@ -47,9 +47,9 @@ def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
 
 
 def keep_learner(state: ControlState, draft: Draft) -> None:
-    """Store that a job whose batch may change has come, which may have the profile of an older one.
+    """Store the profile of a job with a changeable batch, which an older job may share.
 
-    The next leader finds it by that profile. Its rates are others: its noise is not known yet.
+    The next leader finds the job by that profile. Its rates differ: its noise is not known yet.
     """
     state.table_due = True
     draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))

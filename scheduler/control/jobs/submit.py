@@ -1,4 +1,4 @@
-"""Jobs come in: refused, parked until their turn, or told to the engine."""
+"""Submission of jobs: refused, parked until they may run, or passed to the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scheduler.domain.rows import IdempotencyRow
 from scheduler.domain.throughputs.ways import CatalogueKey, Source, mixed_rate
 from scheduler.protocol.desired import MARGIN_S
 
-#: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
+#: Worker type -> workers known, workers that can be granted, and idle workers, at one moment.
 Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import JobRow
     from scheduler.domain.throughputs.ways import Way
 
-#: Why a specification is refused that has something in it which is not quite JSON.
+#: Why a specification with values that JSON cannot hold is refused.
 UNPLAIN = (
     "the job cannot be stored or told to an agent: its fields may hold finite numbers, integers of "
     "64 bits, texts without NUL or halves of characters, and 128 levels of lists and objects"
 )
-#: Nodes that a sentence names at most.
+#: The largest number of nodes that a sentence names.
 _NAMED = 5
 
 
 def submit(state: ControlState, draft: Draft, fact: JobsSubmitted) -> tuple[Submitted, ...]:
-    """Take jobs in; each stands for itself."""
+    """Submit jobs; one that is refused does not affect the others."""
     room = room_of(state)
     return tuple(_submit(state, draft, fact, place, room) for place in range(len(fact.submissions)))
 
@@ -68,7 +68,7 @@ def _submit(
     if not digest:
         return Submitted(code="invalid", refusal=UNPLAIN)
     key = item.owner, item.client_id
-    # Recent are those that were taken in since the store was read, in this decision too.
+    # The recent keys were taken in since the store was read, in this decision too.
     earlier = state.recent_keys.get(key) or fact.keys.get(key)
     if item.client_id and earlier is not None:
         return _repeated(earlier, digest, item.client_id)
@@ -104,7 +104,7 @@ def _submit(
 
 
 def _unread_file(spec: JobSpec) -> str:
-    """Say why progress would not be seen; empty if it would. Nobody else reads a pod's files."""
+    """Return why no agent can read the job's progress file; empty if one can."""
     if spec.progress_file is None or not (spec.image or spec.kubernetes):
         return ""
     return (
@@ -173,7 +173,7 @@ def _refusal(
 
 
 def _over_quota(state: ControlState, spec: JobSpec) -> str:
-    """Say what a job's project may not have; empty if it may have the job."""
+    """Return which limit of its project a job exceeds; empty if none."""
     limits = state.jobs.limits.get(spec.project)
     if limits is None:
         return ""
@@ -195,7 +195,7 @@ def _able_types(state: ControlState, spec: JobSpec) -> tuple[str, ...]:
 
 
 def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:
-    """Say why a job asks for too long a time; empty if it does not."""
+    """Return why a job's minimum run time is too long; empty if it is not."""
     most_s = state.settings.engine.patience_s
     if spec.min_run_time_s <= most_s:
         return ""
@@ -206,7 +206,7 @@ def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:
 
 
 def _without_uid(state: ControlState, spec: JobSpec, owner: str) -> str:
-    """Say why a job would run under no uid of its owner's; empty if it has one."""
+    """Return that no uid is left for the job's owner; empty if there is one."""
     if state.owners.has_room(spec.project, owner, state.settings):
         return ""
     return (
@@ -216,10 +216,10 @@ def _without_uid(state: ControlState, spec: JobSpec, owner: str) -> str:
 
 
 def _too_slow_to_leave(state: ControlState, spec: JobSpec) -> str:
-    """Say why a job could not be told in time that its lease goes on; empty if it can.
+    """Return why a job could not learn in time that its lease continues; empty if it can.
 
-    Its agent counts notice and grace back from the end of the lease; were they longer than the
-    time by which rounds are planned ahead, it would have to leave in every round.
+    Its agent counts notice and grace back from the end of the lease. If they were longer than the
+    time by which rounds are planned ahead, the job would have to leave in every round.
     """
     lead_s = state.settings.engine.plan_lead_s
     notice_s, grace_s = stop_times(state, spec)
@@ -247,12 +247,12 @@ def _dependency_fault(state: ControlState, other: str, rows: Mapping[str, JobRow
 
 
 def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
-    """Tell whether and where a job could run, on the nodes known now.
+    """Return whether and where a job could run, on the nodes known now.
 
     Args:
         state: of the leader.
         spec: of the job.
-        room: of this moment, where many jobs are looked at.
+        room: of this moment, if many jobs are checked.
     """
     return _fit(state, spec, room or room_of(state))
 
@@ -260,15 +260,15 @@ def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) 
 def first_fit(
     state: ControlState | View, spec: JobSpec, room: Room | None = None, *, rough: bool = False
 ) -> Fit:
-    """Do as ``fit_of`` for a job that has not been taken in.
+    """Do as ``fit_of`` for a job that has not been submitted.
 
-    Its own throughputs count already, and so does what its project may use.
+    The job's own throughputs and its project's limits already count.
 
     Args:
         state: of the leader.
         spec: of the job.
-        room: of this moment, if many jobs are looked at.
-        rough: whether steps/s that are inferred may be of any size, see ``Knowledge.ways``.
+        room: of this moment, if many jobs are checked.
+        rough: whether inferred steps/s may be of any size, see ``Knowledge.ways``.
     """
     fit = _fit(state, spec, room or room_of(state), spec.throughputs, rough=rough)
     if wide := beyond(state.jobs.limits.get(spec.project), spec, spec.weight):
@@ -285,7 +285,7 @@ def first_fit(
 
 
 def room_of(state: ControlState | View) -> Room:
-    """Return how many workers there are."""
+    """Return how many workers of each type there are."""
     names = state.engine.cluster.type_names
     known, serving, idle = (
         dict(zip(names, counts.tolist(), strict=True)) for counts in _counts(state)
@@ -313,7 +313,7 @@ def _fit(
         if mine is not None and source is not Source.MEASURED:
             steps_per_s, source = mine, Source.DECLARED
         elif key.timed:
-            source = Source.ASSUMED  # it counts its seconds, and nobody has declared anything
+            source = Source.ASSUMED  # it counts its seconds, and no throughput is declared
         if steps_per_s <= 0.0:
             continue
         there = room
@@ -343,7 +343,7 @@ def _fit(
 
 
 def _declared_rate(way: Way, declared: Mapping[str, float]) -> float | None:
-    """Return steps/s in a way by what a job declares; None if it does not declare enough."""
+    """Return the declared steps/s of a way; None if a worker type has none."""
     rates = {name: declared[name] for name in way.workers if name in declared}
     if len(rates) < len(way.workers):
         return None
@@ -351,14 +351,14 @@ def _declared_rate(way: Way, declared: Mapping[str, float]) -> float | None:
 
 
 def _usable(way: Way, there: Mapping[str, int]) -> int:
-    """Return how many workers there are for a way; of a mixed gang only those that it can hold."""
+    """Return how many workers a way could use; of a mixed gang only those that it can hold."""
     if len(way.workers) == 1:
         return there[way.worker_type]
     return sum(min(n, there[name]) for name, n in way.workers.items())
 
 
 def _room_on_a_node(state: ControlState | View) -> Room:
-    """Return how many workers there are at most on one node."""
+    """Return the largest number of workers that one node has, by type."""
     engine = state.engine
     cluster = engine.cluster
     masks = ~engine.retired, engine.in_service & ~engine.cordoned, engine.idle
@@ -440,7 +440,7 @@ def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
-    """Return why -> node -> workers that a job could run on and that cannot be granted."""
+    """Return why -> node -> workers that a job could run on but that cannot be granted."""
     ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
     able = {name for way in ways for name in way.workers}
     found: dict[str, dict[str, int]] = {}
@@ -470,14 +470,14 @@ def _why_out(state: ControlState | View, node: NodeState, local: int) -> str:
 
 
 def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
-    """Say which workers are out, as 'cordoned: 4 (node-1), lost: 2 (node-2)'."""
+    """Return the workers that are out as text: 'cordoned: 4 (node-1), lost: 2 (node-2)'."""
     return ", ".join(
         f"{why}: {sum(nodes.values())} ({names_of(nodes)})" for why, nodes in out.items()
     )
 
 
 def _what_broke(state: ControlState | View, nodes: Iterable[str]) -> str:
-    """Say what is wrong with the workers of the first few nodes, once for each node."""
+    """Return the problems of the first few nodes' workers as text, one for each node."""
     told = (
         f"; {name}: {problem}"
         for name in list(nodes)[:_NAMED]
@@ -487,7 +487,7 @@ def _what_broke(state: ControlState | View, nodes: Iterable[str]) -> str:
 
 
 def names_of(nodes: Iterable[str], separator: str = ", ") -> str:
-    """Return the names of nodes, of many the first ones."""
+    """Return the names of nodes as text; of many, only the first ones."""
     names = list(nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{separator.join(names[:_NAMED])}{more}"

@@ -1,4 +1,4 @@
-"""The configuration table of the engine, and the restart costs of jobs: renewed when due."""
+"""Updates of the engine's configuration table and of the restart costs of jobs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.job import Restarts
     from scheduler.domain.jobs.spec import JobSpec
 
-#: A restart's cost is news where it has changed by so many seconds, and by such a share.
+#: A restart's cost is updated if it changed by so many seconds and by such a share.
 NEWS_S: Final = 1.0
 NEWS_SHARE: Final = 0.25
 
 
 def renew_table(state: ControlState, draft: Draft) -> None:
-    """Make the configuration table anew where profiles, types or throughputs have changed."""
+    """Rebuild the configuration table if profiles, types or throughputs have changed."""
     engine, choice, settings = state.engine, state.policy.choice, state.settings
-    # What was measured is told when a round is planned, and not with every report.
+    # Measurements go to the engine when a round is planned, and not with every report.
     due = state.estimates_due or state.batches_due or state.mixed_due
     learned = due and any(isinstance(e, ev.TimerFired) for e in draft.events)
     if not (state.table_due or learned):
@@ -58,10 +58,10 @@ def renew_table(state: ControlState, draft: Draft) -> None:
 
 
 def restarts(state: ControlState, spec: JobSpec) -> Restarts:
-    """Return what a change of workers costs a job: as it says, else as launches were measured.
+    """Return the cost of changing a job's workers: as declared, else as measured in launches.
 
     Returns:
-        Seconds on any workers, and on some, see ``Job.restarts``.
+        Seconds on any workers, and on given types, see ``Job.restarts``.
     """
     if spec.restart_s > 0.0 or spec.restarts or not state.settings.learn:
         return spec.restart_s, spec.restarts
@@ -69,14 +69,14 @@ def restarts(state: ControlState, spec: JobSpec) -> Restarts:
 
 
 def renew_restarts(state: ControlState, draft: Draft) -> None:
-    """Tell the engine what starting costs if that is news, when a round is planned."""
+    """When a round is planned, pass changed restart costs to the engine."""
     if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in draft.events):
         return
     state.launches_due = False
     draft.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
     jobs, table = state.engine.jobs, state.engine.table
     news: dict[str, Restarts] = {}
-    #: profile -> what is learned of its jobs, and the (J,) seconds in its configurations.
+    #: profile -> learned restart costs of its jobs, and the (J,) seconds in its configurations.
     learned: dict[int, tuple[Restarts, FloatArray]] = {}
     for job_id, number in jobs.number_of.items():
         record = state.jobs.by_id.get(job_id)

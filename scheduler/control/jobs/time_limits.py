@@ -1,4 +1,4 @@
-"""Jobs with a time limit: cancelled when they have held workers for so long."""
+"""Time limits: a job is cancelled once it has held workers for its maximum run time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def next_limit_s(state: ControlState) -> float:
-    """Return when the first running job has used up its time, or is looked at for that."""
+    """Return when the next check for used-up time limits is due."""
     return max(when_limits_are_over(state), state.next_look_s)
 
 
 def when_limits_are_over(state: ControlState) -> float:
-    """Return when the first running job has used up its time; inf if none ever will."""
+    """Return when the first running job reaches its time limit; inf if none will."""
     now_s = state.engine.now_s
     return min(
         (
@@ -35,7 +35,7 @@ def when_limits_are_over(state: ControlState) -> float:
 
 
 def _limited(state: ControlState) -> Iterator[tuple[LiveLease, float]]:
-    """Yield the leases of jobs that may hold workers for so long in all."""
+    """Yield the leases of jobs that have a time limit, and the limits in seconds."""
     for job_id in sorted(state.jobs.limited):
         record = state.jobs.by_id[job_id]
         lease_id = state.leases.of_job.get(job_id)
@@ -45,13 +45,13 @@ def _limited(state: ControlState) -> Iterator[tuple[LiveLease, float]]:
 
 
 def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
-    """Return how long a running job has held workers in all."""
+    """Return how many seconds a running job has held workers in all."""
     worker_s = state.engine.attained_worker_s_of(live.lease.job_id)
     return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
 
 
 def enforce_time_limits(state: ControlState, draft: Draft) -> None:
-    """Cancel jobs that have held workers for as long as they may."""
+    """Cancel jobs that have reached their time limit."""
     for live, most_s in list(_limited(state)):
         held_s = _held_s(state, live, draft.now_s)
         if held_s >= most_s * (1.0 - 1e-12):

@@ -1,4 +1,4 @@
-"""Jobs that dependencies, quotas or budgets keep out, and when the engine hears of them."""
+"""Jobs that dependencies, quotas or budgets keep out, and their admission to the engine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
 
-#: Why a job was cancelled that waited for one which did not complete.
+#: The reason of a cancelled job that waited for a job which did not complete.
 DEPENDENCY_FAILED: Final = "dependency_failed"
 
 
 def admit(state: ControlState, draft: Draft) -> None:
-    """Let in whom dependencies kept out, and tell the engine what projects may hold."""
+    """Admit jobs that nothing keeps out any more, and pass changed quotas to the engine."""
     if state.jobs.recheck:
         state.jobs.recheck = False
         _tell_quotas(state, draft)
@@ -36,13 +36,13 @@ def admit(state: ControlState, draft: Draft) -> None:
 
 
 def _tell_quotas(state: ControlState, draft: Draft) -> None:
-    """Tell the engine of quotas, where it knows others."""
+    """Pass quotas to the engine if they differ from those it knows."""
     engine, limits = state.engine, state.jobs.limits
     quotas = tuple(quota for _, one in sorted(limits.items()) for quota in one.quotas)
     if quotas == engine.quotas.rules:
         return
     changed = {quota.project for quota in {*quotas} ^ {*engine.quotas.rules}}
-    # Of jobs that a release told of which knew no quotas, the engine does not know whose they are.
+    # Jobs from a release without quotas carry no project or owner in the engine.
     owners = {
         job.job_id: (record.project, record.owner)
         for job in engine.jobs.job_of.values()
@@ -53,7 +53,7 @@ def _tell_quotas(state: ControlState, draft: Draft) -> None:
 
 
 def _end_old_waits(state: ControlState, draft: Draft) -> None:
-    """Let jobs run that the release before this one deferred until their quota had room."""
+    """Let jobs run that the previous release deferred until their quota had room."""
     jobs = state.engine.jobs
     for number in jobs["number"][np.isposinf(jobs["retry_at_s"])].tolist():
         record = state.jobs.by_id.get(jobs.job_of[number].job_id)
@@ -64,7 +64,7 @@ def _end_old_waits(state: ControlState, draft: Draft) -> None:
 
 
 def _admit_parked(state: ControlState, draft: Draft) -> None:
-    """Let jobs in that nothing keeps out any more, the oldest first."""
+    """Admit jobs that nothing keeps out any more, oldest first."""
     _end_old_waits(state, draft)
     for record in list(state.jobs.parked()):
         reason = state.jobs.parked_reason(record)
@@ -82,7 +82,7 @@ def _admit_parked(state: ControlState, draft: Draft) -> None:
 
 
 def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None:
-    """Tell the engine of a job."""
+    """Submit a job to the engine."""
     if record.let_in is not None:
         draft.give_reason(record.let_in, job=record.job_id)
     job = engine_job(
@@ -104,7 +104,7 @@ def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None
 def after_step(
     state: ControlState, draft: Draft, joined: Sequence[NodeState], ended: Sequence[JobRecord]
 ) -> None:
-    """Draw the consequences of a step that need no word of the engine."""
+    """Apply the effects of a step that need no further call of the engine."""
     for node in joined:
         cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
         draft.note_for(cause, "node_joined", "node", node.name, workers=list(node.types))
@@ -141,7 +141,7 @@ def end_parked(
     *,
     cause: Cause | None = None,
 ) -> None:
-    """End a job that the engine has never known."""
+    """End a parked job."""
     record.status, record.reason = status, reason
     record.finished_s = draft.now_s
     state.jobs.touch(record, draft.now_s)

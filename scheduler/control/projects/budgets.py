@@ -1,8 +1,8 @@
-"""Budgets: what a project may use in a calendar month of UTC, in worker-hours or in money.
+"""Budgets: a project's limit per calendar month of UTC, in worker-hours or in money.
 
-Control counts itself what is used from some moment on; what was before is told by the ledger. Both
-count whole microseconds by the same times, so that they agree exactly, and a start that asks the
-ledger goes on from the same figures. Nothing is counted as long as no project has a budget.
+Control counts use itself from some moment on; the ledger reports the use before that. Both count
+whole microseconds by the same times, so that they agree exactly. A start that asks the ledger
+continues from the same figures. Nothing is counted as long as no project has a budget.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from scheduler.control.state.view import View
     from scheduler.domain.rows import AttemptRow
 
-#: Before the project in the keys of settings.
+#: The prefix before the project in the keys of settings.
 KEY: Final = "budget"
-#: A budget is warned of where so much of it is used and nothing else is set.
+#: The used part of a budget at which a warning is given, if the project sets none.
 WARNING: Final = 0.8
 #: Microseconds of an hour.
 _HOUR_US: Final = 3_600_000_000
@@ -38,12 +38,12 @@ _HOUR_US: Final = 3_600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What a project has used of its budget.
+    """A project's use of its budget.
 
     Attributes:
         gpu_hours: worker-hours in this month.
-        usd: what they cost.
-        part: the largest of what was used over what may be; 0 without a budget.
+        usd: their cost.
+        part: the larger used part of the two budgets; 0 without a budget.
     """
 
     gpu_hours: float
@@ -52,7 +52,7 @@ class Spending:
 
 
 def has_budget(limits: ProjectLimits) -> bool:
-    """Tell whether a project has a budget."""
+    """Return whether a project has a budget."""
     return limits.budget_gpu_hours is not None or limits.budget_usd is not None
 
 
@@ -63,13 +63,13 @@ def spending(
     until_s: float | None = None,
     more_s: Mapping[str, float] | None = None,
 ) -> Mapping[str, Spending]:
-    """Return what each project that has a budget has used of it.
+    """Return the use of each project that has a budget.
 
     Args:
-        state: control's, or what is shown of it.
+        state: control's, or its view.
         now_s: the time.
-        until_s: count what is under a lease until then; until now unless given.
-        more_s: project -> worker-seconds that it is to have room for.
+        until_s: count running leases until then; ``now_s`` by default.
+        more_s: project -> worker-seconds to add to its use.
     """
     limits = {name: one for name, one in state.jobs.limits.items() if has_budget(one)}
     budgets = state.budgets
@@ -95,7 +95,7 @@ def _spending(
     limits: ProjectLimits, used: Mapping[str, int], prices: Mapping[str, float]
 ) -> Spending:
     hours = sum(used.values()) / _HOUR_US
-    dearest = max(prices.values(), default=0.0)  # what a gang of several types is taken for
+    dearest = max(prices.values(), default=0.0)  # the price for a gang of several types
     usd = (
         sum(us * (prices.get(name, 0.0) if name else dearest) for name, us in used.items())
         / _HOUR_US
@@ -111,7 +111,7 @@ def _spending(
 def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:
     """Add leases that end with a decision, whose jobs are still in the book.
 
-    Exact also where one began before control counted, or in the month before.
+    Exact even if a lease began before control counted, or in the month before.
     """
     budgets = state.budgets
     if budgets.since_s is None:
@@ -126,17 +126,17 @@ def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:
 
 
 def take_use(state: ControlState, _draft: Draft, fact: UseCounted) -> None:
-    """Take in what the ledger says of the time before control counted."""
+    """Take in the ledger's figures for the time before control counted."""
     if not state.budgets.counted and state.budgets.since_s == fact.until_s:
         state.budgets.add(fact.sums)
 
 
 def keep_budgets(state: ControlState, draft: Draft) -> None:
-    """Warn of budgets, stop projects that have used theirs up, and let them go on in a new month.
+    """Warn of budgets, stop projects that used them up, and resume them in a new month.
 
-    Looked at when a round is planned: whoever will have used its budget up by the end of the round
-    that runs is granted nothing beyond it. So what is used goes beyond a budget by less than what
-    the project holds in one round.
+    Checked when a round is planned. A project that will have used its budget up by the end of the
+    running round is granted nothing beyond that round. So its use exceeds a budget by less than the
+    use of one round.
     """
     budgets = state.budgets
     if budgets.since_s is None:
@@ -147,15 +147,15 @@ def keep_budgets(state: ControlState, draft: Draft) -> None:
         return
     budgets.due = False
     now_s = max(draft.now_s, state.engine.now_s)
-    # Who was stopped goes on where there is room for a worker's round, and not for the moment by
-    # which it left before the round's end.
+    # A stopped project resumes only if its budget has room for one worker for a whole round. The
+    # moment by which its jobs left before the round's end is not enough.
     room_s = dict.fromkeys(state.jobs.stopped, state.settings.engine.round_length_s)
     found = spending(state, now_s=now_s, until_s=state.engine.round_end_s, more_s=room_s)
     for project in sorted({*found, *state.jobs.stopped, *budgets.told}):
         _judge(state, draft, project, found.get(project))
 
 
-#: What the history says of a project that has come to this.
+#: The history's event for each new state of a project's budget.
 TOLD: Final = {"spent": "budget_spent", "warned": "budget_warning", "": "budget_free"}
 
 
@@ -206,7 +206,7 @@ def _stop_or_resume(state: ControlState, draft: Draft, project: str, *, stops: b
     draft.tell(ev.FundsChanged(job_ids=tuple(r.job_id for r in known), unfunded=stops))
 
 
-#: Why a job is let in again.
+#: The cause of admission after a budget was freed.
 FREED: Final = Cause(fact=FactKind.BUDGET_FREED)
 
 

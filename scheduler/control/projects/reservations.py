@@ -1,4 +1,4 @@
-"""Reservations in control: made, deleted, ended, and which jobs may use them."""
+"""Reservations in control: made, deleted, ended, and the jobs that may use them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def make_reservation(state: ControlState, draft: Draft, fact: ReservationMade) -
     """Make a reservation.
 
     Raises:
-        ConflictError: there is one of that name, others have reserved too many workers, or the job
-            that it is for has ended.
-        InputError: the worker type is not known, the window has passed, or the job that it is for
-            is somebody else's.
-        NotFoundError: there is no job of that id.
+        ConflictError: the name is in use, others have reserved too many workers, or the
+        reservation's job has ended.
+        InputError: the worker type is unknown, the window has passed, or the reservation's job
+        belongs to another user.
+        NotFoundError: no job has that id.
     """
     rule, known = fact.reservation, state.reservations
     if rule.name in known:
@@ -72,7 +72,7 @@ def _check_workers(state: ControlState, rule: Reservation) -> None:
 
 
 def _check_job(state: ControlState, fact: ReservationMade) -> None:
-    """Refuse what nobody could ever use."""
+    """Refuse a reservation that no job could ever use."""
     rule, row = fact.reservation, fact.row
     record = state.jobs.by_id.get(rule.job)
     if not rule.job or (record is not None and _admits(rule, record)):
@@ -93,10 +93,10 @@ def _check_job(state: ControlState, fact: ReservationMade) -> None:
 
 
 def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDeleted) -> None:
-    """Delete a reservation; its workers are everybody's again.
+    """Delete a reservation and free its workers for all jobs.
 
     Raises:
-        NotFoundError: there is none of that name.
+        NotFoundError: no reservation has that name.
     """
     if fact.name not in state.reservations:
         raise NotFoundError(f"there is no reservation '{fact.name}'")
@@ -108,7 +108,7 @@ def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDelet
 
 
 def end_reservations(state: ControlState, draft: Draft) -> None:
-    """Forget the reservations whose windows have passed."""
+    """Delete the reservations whose windows have passed."""
     for rule in [r for r in state.reservations.values() if r.until_s <= draft.now_s]:
         cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
         draft.set(f"reservation/{rule.name}", None)
@@ -118,10 +118,10 @@ def end_reservations(state: ControlState, draft: Draft) -> None:
 
 
 def release_reservations(state: ControlState, draft: Draft) -> None:
-    """Release what is kept for jobs that are known no more, where the engine did not do so itself.
+    """Release reservations for jobs that are gone, if the engine did not release them itself.
 
-    Of a job that it never knew; of one that ended in the very step in which the reservation was
-    made; and of one that ended under a release which kept reservations of ended jobs.
+    That is so if the engine never knew the job, if the job ended in the very step that made the
+    reservation, or if it ended under a release that kept reservations of ended jobs.
     """
     for rule in [r for r in state.reservations.values() if r.job and r.job not in state.jobs.by_id]:
         left = [other for other in state.reservations.values() if other.name != rule.name]
@@ -131,9 +131,9 @@ def release_reservations(state: ControlState, draft: Draft) -> None:
 
 
 def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cause: Cause) -> None:
-    """Forget a reservation that is given up because the only job that it was for has ended.
+    """Delete a reservation that was released because the only job that it was for has ended.
 
-    One of that name that was made anew since, for others, stays.
+    A newer reservation of that name, for other jobs, stays.
     """
     rule = state.reservations.get(name)
     if rule is not None and rule.job != job_id:
@@ -145,7 +145,7 @@ def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cau
 
 
 def entitle(state: ControlState, draft: Draft, record: JobRecord) -> None:
-    """Tell the engine which reservations a job may use that it is about to be told of."""
+    """Pass to the engine, before it gets a job, the reservations that the job may use."""
     names = tuple(r.name for r in state.reservations.values() if _admits(r, record))
     if names:
         draft.tell(ev.JobEntitled(job_id=record.job_id, reservations=names))
@@ -156,7 +156,7 @@ def _admits(rule: Reservation, record: JobRecord) -> bool:
 
 
 def _tell(state: ControlState, draft: Draft, rules: Sequence[Reservation], name: str) -> None:
-    """Put reservations in force, and say which of the engine's jobs may use them."""
+    """Put reservations in force, and pass the engine's jobs that may use them to the engine."""
     state.reservations = {rule.name: rule for rule in rules}
     records = [record for record in state.jobs.by_id.values() if record.parked is None]
     members = {

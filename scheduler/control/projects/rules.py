@@ -1,7 +1,7 @@
-"""What the jobs of a project may say of themselves: their entity, their job type, their weight.
+"""Rules of a project for its jobs' entity, job type and weight.
 
-Each of them reaches beyond the project. An entity's share is divided among those who name it,
-throughputs that are learned count for all jobs of the type, and weight is taken from everybody.
+Each of these affects other projects. An entity's share is divided among all jobs that name it.
+Throughputs that are learned count for all jobs of the type. Weight takes share from all other jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.jobs.spec import JobSpec
 
-#: Limits that are stored only where they are set, as releases wrote them that knew none.
+#: Limits that are stored only if set, as older releases without them stored limits.
 _RULES: Final = (
     *("entities", "job_types", "max_job_weight"),
     *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
@@ -28,14 +28,14 @@ _RULES: Final = (
 
 
 def beyond(limits: ProjectLimits | None, spec: JobSpec, weight: float) -> str:
-    """Say in what a job goes beyond what its project may use; empty if in nothing.
+    """Return which rule of its project a job breaks; empty if none.
 
     The project itself as the entity, and job types ``project/...``, are always its own.
 
     Args:
-        limits: of its project; None where nobody has set any.
+        limits: of its project; None if it has none.
         spec: the job.
-        weight: that it has, or is to have.
+        weight: its weight now, or its future one.
     """
     if limits is None:
         return ""
@@ -52,7 +52,7 @@ def beyond(limits: ProjectLimits | None, spec: JobSpec, weight: float) -> str:
 
 
 def too_heavy_for(limits: ProjectLimits | None, weight: float) -> str:
-    """Say that a job may not have a weight; empty if it may."""
+    """Return why a job may not have a weight; empty if it may."""
     if limits is None or limits.max_job_weight is None or weight <= limits.max_job_weight:
         return ""
     most = f"at most {limits.max_job_weight:g}"
@@ -92,12 +92,12 @@ def _plain(value: Any) -> Any:
 
 
 def too_many_workers(limits: ProjectLimits | None, spec: JobSpec, types: Iterable[str]) -> str:
-    """Say that a job alone asks for more workers than its project may hold; empty if it does not.
+    """Return why a job alone asks for more workers than its project may hold; empty if not.
 
     Args:
-        limits: of its project; None where nobody has set any.
+        limits: of its project; None if it has none.
         spec: the job.
-        types: worker types that it can run on, as far as they are known; empty if none is.
+        types: worker types that it is known to run on; empty if no type is known.
     """
     if limits is None:
         return ""
