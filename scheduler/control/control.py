@@ -90,7 +90,7 @@ class Decision:
         is_stored: whether there is anything to store.
         answers: the answer to each fact.
         question: the question to ask the policy; None if there is none.
-        told: nodes whose desired sets changed, and nodes that came or went.
+        told: nodes with changed desired sets, and nodes that came or went.
         commands: of the engine, in order.
         ended: jobs that have ended.
         launches: launches that were timed: phase (``image``, ``start``, ``ready``,
@@ -316,7 +316,7 @@ class Control:
 
     @property
     def asked(self) -> PolicyChoice | None:
-        """The policy whose answer is in force or on its way; None before the first."""
+        """The policy that gave the answer in force, or that is asked; None before the first."""
         return self.state.asked
 
     @property

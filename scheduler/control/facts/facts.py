@@ -38,7 +38,7 @@ class JobsSubmitted:
         digests: hash of each specification; empty if it can be neither stored nor sent to an agent.
         keys: (owner, client id) -> the stored job with that key, if there is one.
         rows: job id -> stored job that has ended, or that has a wanted id.
-        actor: the user who submits them.
+        actor: the submitting user.
         documents: each specification as plain values, if the caller has them already.
     """
 
@@ -61,7 +61,7 @@ class JobActionAsked:
         job_ids: the jobs; one that fails does not affect the others.
         action: the action.
         rows: stored rows of the jobs that have ended.
-        actor: the user who asks for it.
+        actor: the requesting user.
         reason: a text for the history; empty if none was given.
     """
 
@@ -79,7 +79,7 @@ class JobChangeAsked:
     Attributes:
         job_ids: the jobs; one that fails does not affect the others.
         rows: stored rows of the jobs that have ended.
-        actor: the user who asks for it.
+        actor: the requesting user.
         weight: the new weight; None leaves it unchanged.
         deadline_s: the new deadline; None leaves it unchanged.
         clear_deadline: whether to remove the deadline.
@@ -118,7 +118,7 @@ class WorkersApproved:
     Attributes:
         node: its name.
         workers: worker type -> how many.
-        actor: the user who approves them.
+        actor: the approving user.
         by: ``enrolment``, ``label`` or ``operator``.
     """
 
@@ -135,7 +135,7 @@ class PolicySet:
     Attributes:
         choice: the policy.
         time_dependent: whether its answers change as time passes.
-        actor: the user who chose it.
+        actor: the operator.
     """
 
     choice: PolicyChoice
@@ -167,7 +167,7 @@ class UseCounted:
     Attributes:
         until_s: the end of that time; the answer to ``ProjectSet``.
         sums: (project, worker type, worker-microseconds).
-        actor: the user who set the first budget.
+        actor: the operator that set the first budget.
     """
 
     until_s: float
@@ -181,7 +181,7 @@ class ReservationMade:
 
     Attributes:
         reservation: the reservation.
-        actor: the user who makes it.
+        actor: the operator.
         row: of the reservation's job, if that job is not active; None if there is no such row.
     """
 
@@ -205,7 +205,7 @@ class ThroughputsDeclared:
     Attributes:
         figures: (job type, scale factor, worker type, steps/s) of each.
         pairs: how much two jobs slow down if they share workers.
-        actor: the user who declares them.
+        actor: the declaring user.
     """
 
     figures: tuple[tuple[str, int, str, float], ...]

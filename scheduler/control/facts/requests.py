@@ -41,7 +41,7 @@ class Submission:
     Attributes:
         spec: the job.
         client_id: the client's own id, which marks a repeated submission; empty: none.
-        owner: the user who submits it; client ids are unique per owner.
+        owner: the submitting user; client ids are unique per owner.
         job_id: the id of the job; empty: control makes one.
         held: whether it is held from the start.
     """

@@ -81,7 +81,7 @@ def engine_job(
     Args:
         spec: as submitted.
         job_id: its id.
-        owner: the user who submitted it.
+        owner: the user that submitted it.
         arrival_s: when it was submitted.
         weight: its importance now.
         deadline_s: by when it should be complete now.

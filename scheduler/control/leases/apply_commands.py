@@ -1,4 +1,4 @@
-"""What commands of the engine change: leases, timers, jobs, and the rows to write."""
+"""Applies commands of the engine to leases, timers and jobs, and collects the rows to write."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.lease import Lease
 
-#: Notice and grace of a job whose specification is not known any more.
+#: Notice and grace of a job with a specification that is no longer known.
 UNKNOWN_STOP_S = 10.0
-#: What the engine's last words on a job mean for its status.
+#: The job status for each of the engine's final events of a job.
 FINAL = {
     "job_completed": JobStatus.COMPLETED,
     "job_cancelled": JobStatus.CANCELLED,
@@ -57,7 +57,7 @@ def stop_times(state: ControlState | View, spec: JobSpec) -> tuple[float, float]
 
 
 def stop_time_s(state: ControlState, job_id: str) -> float:
-    """Return how long a job needs from its notice to its last process's end."""
+    """Return the seconds from a job's notice to the end of its last process."""
     record = state.jobs.by_id.get(job_id)
     if record is None:
         return UNKNOWN_STOP_S + MARGIN_S
@@ -68,7 +68,7 @@ def stop_time_s(state: ControlState, job_id: str) -> float:
 def follow_leases(
     state: ControlState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
 ) -> None:
-    """Bring leases, nodes and timers to what the engine now holds; the same live and in replay."""
+    """Bring leases, nodes and timers in line with the engine; the same live and in replay."""
     for event in events:
         _follow_event(state, event)
     for command in commands:
@@ -119,7 +119,7 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
         lease=lease,
         cause=command.cause,
         plan="" if way is None else way.plan,
-        # If it must lie on one node or follows a plan, its throughput is another figure.
+        # With locality or a plan its throughput is another figure.
         learned=way is None or (not way.plan and way.locality == ANYWHERE),
         gang=gang,
         paces=_paces(state, way, gang),
@@ -133,7 +133,7 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
 
 
 def _configuration(state: ControlState, lease: Lease) -> Configuration | None:
-    """Return the configuration of a lease that is granted; None if it is not known."""
+    """Return the configuration of a granted lease; None if it is not known."""
     table = state.engine.table
     if lease.configuration < 0 or lease.profile >= len(table.profiles):
         return None
@@ -144,7 +144,7 @@ def _configuration(state: ControlState, lease: Lease) -> Configuration | None:
 def _paces(
     state: ControlState, way: Configuration | None, gang: tuple[str, ...]
 ) -> tuple[float, ...]:
-    """Return (n,) the paces of a gang's ranks; empty if they are of one type or not known."""
+    """Return (n,) paces of a gang's ranks; empty if they are of one type or not known."""
     if way is None or not way.paces:
         return ()
     pace = dict(zip(state.engine.table.worker_types, way.paces, strict=True))
@@ -154,7 +154,7 @@ def _paces(
 def follow_jobs(
     state: ControlState, draft: Draft, commands: Sequence[do.Command]
 ) -> list[JobRecord]:
-    """Bring the jobs' records to what has happened, and collect the rows of leases and history.
+    """Update the jobs' records after a step, and collect the rows of leases and history.
 
     Must run before ``follow_leases``, which forgets the leases that have ended.
 
@@ -207,7 +207,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
     end = draft.ends[event.lease_id]
     record = state.jobs.by_id[live.lease.job_id]
     spec, completed = record.spec, event.reason is EndReason.COMPLETED
-    # Of a job that counts no steps the engine counts seconds, of a length that nobody has named.
+    # For a job without steps the engine counts seconds, of an assumed length.
     counts = live.counted or spec.total_steps is not None
     told: dict[str, Any] = {"steps_done": event.steps_done} if counts else {}
     if counts or spec.duration_s is not None or not completed:
@@ -241,7 +241,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
 
 
 def _launch(state: ControlState, live: LiveLease, *, now_s: float) -> dict[str, Any]:
-    """Return for how long a lease has held workers, and its launch, if that is known."""
+    """Return how long a lease has held workers and launched; empty if the launch is not known."""
     found_s = launching_s(state, live, now_s=now_s)
     if found_s is None:
         return {}
@@ -264,7 +264,7 @@ def known(state: ControlState | View, cause: Cause) -> Cause:
 
 
 def own_cause(state: ControlState | View, job_id: str, cause: Cause) -> Cause:
-    """Return the cause of a job's lease, where "it arrived" would not say why that was only now."""
+    """Return the cause of a job's lease; a late admission replaces "it arrived"."""
     record = state.jobs.by_id.get(job_id)
     told = None if record is None else record.let_in
     if told is not None and cause.fact is FactKind.JOB_ARRIVED and cause.subject == job_id:
@@ -273,7 +273,7 @@ def own_cause(state: ControlState | View, job_id: str, cause: Cause) -> Cause:
 
 
 def with_reasons(draft: Draft, commands: Sequence[do.Command]) -> list[do.Command]:
-    """Return the engine's commands with the reasons that this decision has given it."""
+    """Return the engine's commands with the reasons that this decision has recorded."""
     if not draft.reasons:
         return list(commands)
     return [
@@ -291,7 +291,7 @@ def _why_ended(draft: Draft, live: LiveLease) -> Cause:
 
 
 def _why_recorded(state: ControlState, draft: Draft, command: do.RecordEvent) -> Cause:
-    """Return why something is recorded: of a job whose lease was revoked, why it was."""
+    """Return the cause of an event; if the job's lease was revoked, the revocation's cause."""
     live = state.leases.by_id.get(state.leases.of_job.get(command.subject, NONE))
     if live is None or live.lease.lease_id not in draft.ended_by:
         return command.cause
@@ -300,7 +300,7 @@ def _why_recorded(state: ControlState, draft: Draft, command: do.RecordEvent) ->
 
 
 def _trouble(end: MemberEnd) -> dict[str, str]:
-    """Return what ended a lease, as a word of Kubernetes' and as a kind; nothing if all is well."""
+    """Return the trouble that ended a lease, as code and kind; empty if there was none."""
     trouble = trouble_of(end.reason_code, end.message)
     if end.reason is LeaseEnd.OOM:
         trouble = Trouble.OUT_OF_MEMORY
@@ -349,7 +349,7 @@ def _recorded(
 
 
 def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
-    """Copy what the engine knows of a job that goes on."""
+    """Copy the engine's state of an active job."""
     jobs = state.engine.jobs
     number = jobs.number_of.get(record.job_id)
     if number is None:
@@ -362,7 +362,7 @@ def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
         record.status = JobStatus.HELD
     else:
         record.status = JobStatus.WAITING if lease_id == NONE else JobStatus.RUNNING
-    if record.status is not JobStatus.HELD:  # then it says why it is
+    if record.status is not JobStatus.HELD:  # a held job keeps its reason
         unfunded = jobs["unfunded"][row] and lease_id == NONE
         record.reason = WaitReason.BUDGET.value if unfunded else ""
     record.failures = int(jobs["failures"][row])

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
-    """Tell the engine that a lease has ended, once all of its members have."""
+    """Report to the engine that a lease has ended, once all of its members have."""
     lease_id = live.lease.lease_id
     if not live.ended or lease_id in draft.ends or lease_id not in state.leases.by_id:
         return
     end = live.outcome()
     if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
-        # Whatever the job said when its worker broke under it, it is not the job's failure.
+        # Whatever the job reported when its worker broke, it is not the job's failure.
         end = replace(end, reason=LeaseEnd.LOST)
     if end.reason is not LeaseEnd.COMPLETED and live.revoked == RevokeReason.NOT_STARTED:
         code = end.reason_code or "NotStarted"
@@ -82,15 +82,15 @@ def end_member(
     *,
     forgets: bool = False,
 ) -> None:
-    """Note how a lease ended on one node; except for completion, that ends the gang everywhere.
+    """Note how a lease ended on one node; unless it completed, the gang ends everywhere.
 
     Args:
         state: control's.
-        draft: the decision at hand.
+        draft: the current decision.
         live: the lease.
-        node: where its processes have ended.
-        end: how.
-        forgets: whether the node may forget it although it is wanted there.
+        node: the node on which its processes have ended.
+        end: how they ended.
+        forgets: whether the node may forget the lease although it is wanted there.
     """
     state.leases.touched.add(live.lease.lease_id)
     for member in live.members:
@@ -100,7 +100,8 @@ def end_member(
                 member.wanted = False
                 state.leases.changed.add(node)
             if not (member.wanted or live.ended or live.revoked in ABRUPT):
-                # Its node forgets it, and would begin anew if it were told of it again.
+                # Its node forgets the end, and would start the lease again if the desired set had
+                # it.
                 member.kept = True
                 draft.set(f"ended/{live.lease.lease_id}/{node}", asdict(end))
     if end.reason is LeaseEnd.RELEASED:
@@ -112,12 +113,12 @@ def end_member(
 
 
 def expire(state: ControlState, draft: Draft) -> None:
-    """Take leases for lost whose deadlines passed without a word; nothing can run under them."""
+    """Mark leases as lost that no report ended by their deadlines; nothing runs under them."""
     settings = state.settings
     for live in state.leases.overdue(draft.now_s, after_s=settings.margin_s):
         for member in live.members:
             node = state.nodes.by_name.get(member.node)
-            # After a restart every node first gets its time to tell how its leases ended.
+            # After a restart every node first gets its time to report how its leases ended.
             if (
                 node is not None
                 and node.last_seen_s is None
@@ -125,7 +126,7 @@ def expire(state: ControlState, draft: Draft) -> None:
             ):
                 continue
             if node is not None and member.end is None and is_young(live, node):
-                node.suspects.append(live.lease.job_id)  # should its agent turn out to have died
+                node.suspects.append(live.lease.job_id)  # if its agent turns out to have died
             end = MemberEnd(
                 reason=LeaseEnd.LOST,
                 message=f"node '{member.node}' did not say how the lease ended",
@@ -136,9 +137,9 @@ def expire(state: ControlState, draft: Draft) -> None:
 
 
 def give_up_starts(state: ControlState, draft: Draft) -> None:
-    """Revoke leases that do not run on each of their nodes in time, whatever their agents do.
+    """Revoke leases that do not run on each of their nodes in time.
 
-    An agent ends what it cannot start; this is for an agent that hangs, or cannot end it.
+    An agent ends a lease that it cannot start. This is for an agent that hangs or cannot end it.
     """
     most_s, starting = state.settings.start_timeout_s, state.leases.starting
     for lease_id in list(starting):
@@ -166,7 +167,7 @@ def give_up_starts(state: ControlState, draft: Draft) -> None:
 
 
 def _is_late(state: ControlState, live: LiveLease, member: Member, since_s: float) -> bool:
-    """Tell whether a member that does not run was granted, and its node known, before a time."""
+    """Return whether a member is not running long after its grant and its node's arrival."""
     node = state.nodes.by_name.get(member.node)
     if member.ran or member.end is not None or node is None:
         return False
@@ -174,10 +175,10 @@ def _is_late(state: ControlState, live: LiveLease, member: Member, since_s: floa
 
 
 def is_young(live: LiveLease, node: NodeState, told: Collection[int] = ()) -> bool:
-    """Tell whether a job had only just been started, and had saved nothing, when a node spoke."""
+    """Return whether a job had only just started, and saved nothing, at a node's last report."""
     if node.last_seen_s is None or live.steps_done > live.base_steps:
         return False
     if live.lease.start_s > node.last_seen_s and live.lease.lease_id not in told:
-        return False  # an agent that asked no more has not begun it
+        return False  # the agent did not ask again, so it has not started the lease
     started_s = live.lease.start_s if live.running_s is None else live.running_s
     return node.last_seen_s - started_s < GOT_ON_S

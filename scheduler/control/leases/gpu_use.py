@@ -1,8 +1,8 @@
-"""How much the GPUs of a lease have computed: what nodes tell of it, added up for the ledger.
+"""GPU use of a lease: nodes' reports, added up for the ledger.
 
-Nodes tell sums since their agent began to look, so a report that is lost or comes twice changes
-nothing. An agent that starts anew begins at 0, and a scheduler that does goes on from what it has
-stored: what was told last by each part of a gang is stored with the sums.
+Nodes report sums since their agent began to measure, so a report that is lost or repeated changes
+nothing. A restarted agent begins at 0. A restarted scheduler continues from its stored sums: the
+last report of each member of a gang is stored with them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _US: Final = 1_000_000
 
 
 def add_told(live: LiveLease, member: Member, told: GpuUse, now_s: float) -> LeaseUse | None:
-    """Return what the GPUs of a lease have computed, after one of its nodes has told.
+    """Return the GPU use of a lease after a report of one of its nodes.
 
-    No node is believed that it looked at more GPUs, or for longer, than it has had of the lease.
+    A node's figures are cut to the GPUs and the time that it has had of the lease.
 
     Args:
-        live: the lease, with what was known before.
-        member: the part that lies on the node.
-        told: what the node's agent tells.
-        now_s: when.
+        live: the lease, with its use so far.
+        member: the member on the node.
+        told: the report of the node's agent.
+        now_s: its time.
     """
     before = live.gpu or LeaseUse(lease_id=live.lease.lease_id)
     held_s = max(now_s - live.lease.start_s, 0.0)
@@ -38,7 +38,7 @@ def add_told(live: LiveLease, member: Member, told: GpuUse, now_s: float) -> Lea
     if (used, measured) == (was_used, was):
         return live.gpu
     if used < was_used or measured < was:
-        was_used, was = 0, 0  # another agent has begun to look
+        was_used, was = 0, 0  # another agent has begun to measure
     marks[member.rank] = used, measured
     most = int(held_s * len(live.lease.workers) * _US)
     all_measured = min(before.gpu_measured_us + measured - was, most)

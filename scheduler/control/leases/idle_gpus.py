@@ -1,8 +1,8 @@
-"""Jobs that hold GPUs and do not use them: found, told and, where an operator wants it, ended.
+"""Jobs that hold GPUs without using them: found, reported and, if an operator wants it, ended.
 
-Since when it idles is kept in memory alone: after a change of the leader, or of an agent, a job is
-idle only since then. That may leave it running for longer, and ends none too early. How much it
-has used is stored, see ``gpu_sums``.
+The start of idling is kept in memory alone: after a change of the leader or of an agent, a job
+counts as idle only since then. That may let it run longer, and ends no job too early. The amount of
+use is stored, see ``gpu_use``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.protocol.gpu_use import GpuUse
 
-#: Reason of a job that was ended since its GPUs idled.
+#: The reason of a job that was ended because its GPUs idled.
 IDLE = "idle"
 
 
 def take_use(
     state: ControlState, draft: Draft, live: LiveLease, member: Member, told: GpuUse
 ) -> None:
-    """Take in how busy the GPUs of a lease are on one node."""
+    """Take in the use of a lease's GPUs on one node."""
     before, now_s = live.uses.get(member.rank), draft.now_s
     if (gpu := add_told(live, member, told, now_s)) is not live.gpu:
         live.gpu = gpu
@@ -38,7 +38,7 @@ def take_use(
         since_s = before.at_s
         if measured_s >= before.told.measured_s and used_s >= before.told.used_s:
             measured_s, used_s = measured_s - before.told.measured_s, used_s - before.told.used_s
-        # Else another agent has begun to look.
+        # Else another agent has begun to measure.
     if measured_s <= 0.0:
         return
     share = round(min(used_s / measured_s, 1.0), 6)
@@ -57,14 +57,14 @@ def take_use(
 
 
 def heed_idle_jobs(state: ControlState, draft: Draft) -> None:
-    """Tell of jobs that have been idle for long, and end those that an operator wants ended."""
+    """Report jobs that have been idle for long, and end those that an operator wants ended."""
     settings = state.settings.idle
     for lease_id in sorted(state.leases.used):
         live = state.leases.by_id[lease_id]
         since_s = live.idle_since_s
         if since_s is None or live.revoked:
             continue
-        # Of a node that is silent nobody knows.
+        # The use on a silent node is not known.
         idle_s = min(part.at_s for part in live.uses.values()) - since_s
         if settings.after_s and idle_s >= settings.after_s and not live.idle_told:
             live.idle_told = True
@@ -75,7 +75,7 @@ def heed_idle_jobs(state: ControlState, draft: Draft) -> None:
 
 
 def use_told(live: LiveLease) -> dict[str, Any]:
-    """Return the GPU-seconds of a lease that were used and measured; nothing where none were."""
+    """Return the GPU-seconds of a lease that were used and measured; empty if none were."""
     if live.gpu is None:
         return {}
     used_s, measured_s = live.gpu.gpu_used_us / 1e6, live.gpu.gpu_measured_us / 1e6

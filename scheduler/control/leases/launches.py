@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.view import View
 
-#: Part of the time under leases above which people hear what launches took.
+#: The share of lease time above which long launches are reported.
 LONG_LAUNCHES: Final = 0.1
 #: Throughputs that may stand in for a second report.
 _SURE = frozenset({Source.MEASURED, Source.DECLARED})
@@ -27,10 +27,10 @@ def time_launch(state: ControlState, draft: Draft, live: LiveLease, *, over: boo
 
     Args:
         state: control's.
-        draft: the decision at hand.
+        draft: the current decision.
         live: the lease.
-        over: whether it has ended, so that no further report comes. If it had one report, the
-            throughput that is known of the job decides how long the job had run until then.
+        over: whether it has ended, so that no further report comes. If it had one report, the known
+            throughput of the job gives how long the job had run until then.
     """
     if live.launch_timed or live.told is None:
         return
@@ -57,10 +57,10 @@ def time_launch(state: ControlState, draft: Draft, live: LiveLease, *, over: boo
 
 
 def launching_s(state: ControlState | View, live: LiveLease, *, now_s: float) -> float | None:
-    """Return the seconds of a lease that its launch has taken so far; None if not known.
+    """Return the seconds that a lease's launch has taken so far; None if not known.
 
-    Before its first report a job that says where its steps are to be read is launching. Of others
-    it is not known whether they report any steps.
+    Before its first report a job that declares how to read its steps is launching. Other jobs may
+    never report any steps.
     """
     if live.launch_timed or live.told is not None:
         return live.launch_s
@@ -71,7 +71,7 @@ def launching_s(state: ControlState | View, live: LiveLease, *, now_s: float) ->
 
 
 def _known_throughput(state: ControlState, live: LiveLease) -> float:
-    """Return the steps/s of a job where it runs, as measured or declared; 0 if not known."""
+    """Return the measured or declared steps/s of a job on its workers; 0 if not known."""
     if not (live.learned and live.worker_type):
         return 0.0
     job_type = state.jobs.by_id[live.lease.job_id].spec.type_key

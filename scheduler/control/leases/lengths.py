@@ -1,4 +1,4 @@
-"""How long jobs are expected to be: as they say, or longer if they have run longer."""
+"""Expected lengths of jobs: as declared, or longer if they have run longer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def revised(state: ControlState, steps: Mapping[int, float]) -> ev.LengthsRevised | None:
     """Return new lengths of overrunning jobs; the engine needs them before their progress.
 
-    A job that has run for nearly its whole length is expected to go on for as long as it has run.
-    Otherwise it would always seem nearly done, and some policies would serve it first.
+    A job that has run for nearly its whole length is expected to run for as long again. Otherwise
+    it would always seem nearly done, and some policies would serve it first.
 
     Args:
         state: of control.

@@ -1,4 +1,4 @@
-"""Steps: what is safe when a lease ends, what the engine is told meanwhile, what is learned."""
+"""Steps: saved when a lease ends, reported to the engine meanwhile, and learned from."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def safe_steps(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:
-    """Return the steps that outlive a lease: those of which somebody said that they are saved.
+    """Return the steps that outlive a lease: those that were reported as saved.
 
-    A program that counts none for us says so by leaving with 0 or 75 when it is asked to; then its
-    run time counts: as steps of a second where it has only a duration, at the expected throughput
-    where it keeps checkpoints. One that was killed, failed or was lost begins anew from where its
-    lease began: nobody knows of anything that it kept.
+    A program that reports no steps shows that it saved them by leaving with 0 or 75 when it is
+    asked to. Then its run time counts: as steps of a second if it has only a duration, at the
+    expected throughput if it keeps checkpoints. A job that was killed, failed or was lost restarts
+    from the start of its lease, because nothing is known to be saved.
     """
     spec = state.jobs.by_id[live.lease.job_id].spec
     if end.reason is LeaseEnd.COMPLETED:
@@ -41,14 +41,14 @@ def safe_steps(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: f
 
 
 def left_by_itself(end: MemberEnd) -> bool:
-    """Tell whether a job was asked to leave and did, which says that its state is saved."""
+    """Return whether a job left when it was asked to, which means that its state is saved."""
     return end.reason is LeaseEnd.RELEASED and end.exit_code in {0, LEFT_EARLY}
 
 
 def keeps_steps(record: JobRecord, live: LiveLease | None) -> bool:
-    """Tell whether a job is known to save something, so that an early end does not cost it all.
+    """Return whether a job is known to save something, so that an early end does not cost it all.
 
-    It said so when it was submitted, or something of it has been saved before.
+    It declared so when it was submitted, or some of its steps have been saved before.
     """
     spec = record.spec
     told = spec.checkpoint_dir or spec.progress_file or "(?P<saved>" in (spec.progress_regex or "")
@@ -57,17 +57,17 @@ def keeps_steps(record: JobRecord, live: LiveLease | None) -> bool:
 
 
 def steps_now(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
-    """Return the steps that a running job has done, safe or not: as it says, else by the clock."""
+    """Return a running job's steps, saved or not: as reported, else by the clock."""
     if live.counted or live.running_s is None:
         return live.steps_live
     return _by_time(state, live, now_s=now_s)
 
 
 def shown_steps(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
-    """Return the steps of a running job that people are told.
+    """Return the steps of a running job to show to people.
 
-    Where it has steps, those that it reports; where it only has a duration, the seconds of it that
-    are done, if it reports nothing.
+    If it has steps, those that it reports. If it only has a duration and reports nothing, the
+    seconds of it that are done.
     """
     spec = state.jobs.by_id[live.lease.job_id].spec
     if spec.total_steps is None and spec.duration_s is not None:
@@ -91,7 +91,7 @@ def own_speed(live: LiveLease) -> tuple[float, float]:
 
 
 def flush_progress(state: ControlState, draft: Draft) -> None:
-    """Tell the engine what has been reported since the last turn."""
+    """Pass to the engine the progress reported since the last turn."""
     if any(isinstance(event, ev.TimerFired) for event in draft.events):
         by_time = {
             lease_id: _run_by_time(state, live, now_s=draft.now_s)
@@ -121,15 +121,15 @@ def _has_saved(live: LiveLease) -> bool:
 def take_steps(
     state: ControlState, live: LiveLease, *, steps_done: float, steps_live: float, now_s: float
 ) -> None:
-    """Take in what a job has reported; what is reported late takes nothing back."""
+    """Take in a job's report of steps; a late report takes nothing back."""
     total = state.jobs.by_id[live.lease.job_id].spec.total_steps
-    if total is not None:  # nobody has done more
+    if total is not None:  # no job does more
         steps_live, steps_done = min(steps_live, total), min(steps_done, total)
     newest = max(steps_live, steps_done)
     if newest <= 0:
         return
     if newest <= live.base_steps and total is None:
-        return  # what its agent was told at the start; the job itself counts nothing
+        return  # its agent's figure from the start; the job itself reports none
     live.counted = True
     live.steps_done = max(live.steps_done, steps_done)
     if newest <= live.steps_live:
@@ -142,7 +142,7 @@ def take_steps(
 
 
 def _by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
-    """Return the steps that a job has done by the clock; only the job says that it is done."""
+    """Return the steps that a job has done by the clock; only the job reports completion."""
     most = ALMOST_DONE * steps_of(state.jobs.by_id[live.lease.job_id].spec)
     return max(live.base_steps, min(_run_by_time(state, live, now_s=now_s), most))
 
@@ -168,7 +168,7 @@ def _rate(state: ControlState | View, live: LiveLease) -> float:
 
 
 def _mixed_rate(state: ControlState | View, live: LiveLease) -> float:
-    """Return the steps/s that are known of a mixed gang; 0 if none are."""
+    """Return the known steps/s of a mixed gang; 0 if there are none."""
     key = state.knowledge.key(live.lease.profile)
     ways = state.knowledge.ways(key, state.engine.cluster)
     rates = (way.estimate.steps_per_s for way in ways if way.workers == live.kinds)
@@ -176,7 +176,7 @@ def _mixed_rate(state: ControlState | View, live: LiveLease) -> float:
 
 
 def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
-    """Learn the throughput from a stretch of running alone."""
+    """Learn the throughput from a period of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
     if timed or shares(state, live) or not live.kinds or not live.learned:
         live.mark = None
@@ -191,17 +191,17 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     live.mark = (now_s, live.steps_live)
     record = state.jobs.by_id[live.lease.job_id]
     job_type = record.spec.type_key
-    if live.gang:  # says nothing of a single type
+    if live.gang:  # it shows nothing of a single type
         state.mixed_due |= state.knowledge.observe_mixed_gang(job_type, live.kinds, done, took_s)
         return
     key = job_type, len(live.lease.workers), live.worker_type
     state.knowledge.observe(*key, done, took_s)
-    if len(live.members) == 1 and not record.spec.batch:  # its speed also tells how it learns
+    if len(live.members) == 1 and not record.spec.batch:  # else its speed also depends on its batch
         state.health.measure(key, live.members[0].node, done / took_s)
     state.estimates_due = True
 
 
 def shares(state: ControlState, live: LiveLease) -> bool:
-    """Tell whether a job runs on workers of which another one has its part."""
+    """Return whether a job shares its workers with another job."""
     row = state.engine.jobs.row_of(live.lease.job_number)
     return row == NONE or int(state.engine.jobs["pair"][row]) != NONE

@@ -1,7 +1,7 @@
-"""What kind of end a lease came to, and how many of a kind a job may have.
+"""Categories of lease ends, and how many of each a job may have.
 
-A job's own failures, out of memory among them, are counted by the engine (``max_failures``). Of the
-other kinds a job has as many as it likes unless it says otherwise; what it says is counted here.
+The engine counts a job's own failures, out of memory among them (``max_failures``). The other
+categories are unlimited unless the job sets a limit; those limits are counted here.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Category(enum.StrEnum):
 
     USER_ERROR = "user_error"  #: the job itself failed
     OUT_OF_MEMORY = "out_of_memory"
-    IMAGE = "image"  #: its image could not be had
-    NODE_FAULT = "node_fault"  #: its node, or what runs there, failed or fell silent
+    IMAGE = "image"  #: its image could not be pulled
+    NODE_FAULT = "node_fault"  #: its node, or software on the node, failed or fell silent
     PREEMPTION = "preemption"  #: it was made to leave, or gave its workers back
 
 
-#: Which field of a job bounds which kind; ``max_failures`` is the engine's.
+#: The job field that limits each category; the engine counts ``max_failures``.
 BUDGETS: Final[Mapping[Category, str]] = MappingProxyType(
     {
         Category.OUT_OF_MEMORY: "max_out_of_memory",
@@ -46,16 +46,16 @@ BUDGETS: Final[Mapping[Category, str]] = MappingProxyType(
     }
 )
 _IMAGE: Final = frozenset({Trouble.IMAGE, Trouble.IMAGE_NAME})
-#: Revocations that somebody asked for; they cost a job nothing.
+#: Revocations that a user asked for; they count against no limit.
 _ASKED_FOR: Final = frozenset({RevokeReason.CANCEL, RevokeReason.HOLD, RevokeReason.REQUEUE})
 
 
 def category_of(reason: LeaseEnd, trouble: Trouble | None) -> Category | None:
-    """Return what kind of end a lease came to; None where its job was complete or cancelled.
+    """Return the category of a lease's end; None if its job was complete or cancelled.
 
     Args:
         reason: how its processes ended.
-        trouble: what was wrong with its pod, or its node, where that is known.
+        trouble: the trouble with its pod or its node, if it is known.
     """
     if reason in {LeaseEnd.COMPLETED, LeaseEnd.CANCELLED}:
         return None
@@ -69,7 +69,7 @@ def category_of(reason: LeaseEnd, trouble: Trouble | None) -> Category | None:
 
 
 def budget_of(spec: JobSpec, category: Category) -> int | None:
-    """Return how many ends of a kind a job may have; None for any number, or the engine's word."""
+    """Return how many ends of a category a job may have; None if this module sets no limit."""
     name = BUDGETS.get(category)
     found: int | None = None if name is None else getattr(spec, name)
     return found
@@ -83,7 +83,7 @@ def spend(
     *,
     revoked: str = "",
 ) -> None:
-    """Count an end of a lease against the job's budget; one too many ends the job as failed."""
+    """Count an end of a lease against the job's limit; one too many ends the job as failed."""
     if category is None or revoked in _ASKED_FOR or record.ending is not None:
         return
     most = budget_of(record.spec, category)
@@ -101,7 +101,7 @@ def spend(
 
 
 def spent_in_words(record: JobRecord) -> str:
-    """Return how much of a job's budgets is used; empty where it has none, or none of them is."""
+    """Return the used part of a job's retry limits as text; empty if none is used."""
     counts = ((Category(name), count) for name, count in record.spent.items())
     said = [
         f"{category.value.replace('_', ' ')} {count} of {budget_of(record.spec, category)}"

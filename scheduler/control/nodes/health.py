@@ -1,11 +1,11 @@
-"""Nodes on which jobs fail that do well elsewhere, and nodes that are slow.
+"""Nodes on which jobs fail that succeed elsewhere, and nodes that are slow.
 
-Ends that a node reports as its own fault count against it, and so do failures of jobs that complete
-elsewhere: each job once, and all that happens within a few seconds (a machine that reboots) once.
-After some of them nothing new starts there for a while; after one more, until an operator uncordons
-the node. Nothing new starts there for a while either if jobs of unlike types fail there at once and
-nowhere else. This keeps out at most a share of the workers of each type, and none that a job needs.
-A slow node is only reported, since it still works.
+Two kinds of ends count against a node: those that it reports as its own fault, and failures of jobs
+that complete elsewhere. Each job counts once, and all ends within a few seconds (a machine that
+reboots) count once. After some of them nothing new starts on the node for a while; after one more,
+until an operator uncordons it. Nothing new starts there for a while either if jobs of different
+types fail there at once and nowhere else. This keeps out at most a share of the workers of each
+type, and none that a job needs. A slow node is only reported, since it still works.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
 
-#: What happened so long ago is held against nobody any more.
+#: A fault that is older counts no more.
 WINDOW_S: Final = 3600.0
-#: What happens within so long happens at once.
+#: Faults within this time count as one.
 AT_ONCE_S: Final = 10.0
-#: For so long a node is avoided.
+#: How long a node is avoided.
 AVOID_S: Final = 600.0
-#: Characters of what was said.
+#: The most characters of a fault's message.
 LONGEST_SAID: Final = 200
 #: A job that fails sooner after its start has failed at once.
 GOT_ON_S: Final = 60.0
-#: A node that is slower than that beside others of its type is told, and one that is faster than
-#: the second figure again, too.
+#: A node is reported as slow below this speed relative to others of its type, and as fast again
+#: above the second figure.
 SLOW: Final = 0.85
 FAST_AGAIN: Final = 0.92
 _LASTING: Final = "quarantined by the scheduler"
 _PASSING: Final = "avoided for a while by the scheduler"
-#: What agents call after a job, or after what is one's.
+#: Agents' words that name a job by its pod, or a lease by its number.
 _A_POD: Final = re.compile(r"\bpod '?[a-z0-9][a-z0-9.-]*'?(?= does not go away)")
 _OF_A_LEASE: Final = re.compile(r"\bprocesses of lease \d+ cannot be killed.*", re.DOTALL)
-#: Troubles of a lease that its node is to blame for; without any it is, too.
+#: Troubles of a lease that are its node's fault; no trouble at all is its fault too.
 _OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Trouble.DISK})
 
 
 def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end: MemberEnd) -> None:
-    """Take in how a lease ended on a node, as the node itself says."""
+    """Take in how a lease ended on a node, as the node reports it."""
     job_id = live.lease.job_id
     trouble = trouble_of(end.reason_code, end.message)
     category = category_of(end.reason, trouble)
@@ -79,7 +79,7 @@ def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end:
 
 
 def _note_completion(state: ControlState, draft: Draft, live: LiveLease) -> None:
-    """Hold failures of a job against their nodes, since it has completed elsewhere."""
+    """Count earlier failures of a job against their nodes, since it completed elsewhere."""
     failures = state.health.failures.pop(live.lease.job_id, ())
     for name, fault in failures:
         if name not in live.nodes:
@@ -87,7 +87,7 @@ def _note_completion(state: ControlState, draft: Draft, live: LiveLease) -> None
 
 
 def trust(state: ControlState, draft: Draft, node: NodeState, *, actor: str = "") -> None:
-    """Hold nothing against a node any more; whoever calls brings its workers back."""
+    """Drop all evidence against a node; the caller brings its workers back."""
     state.health.trust(node.name)
     if node.doubt is not None:
         node.doubt = None
@@ -95,7 +95,7 @@ def trust(state: ControlState, draft: Draft, node: NodeState, *, actor: str = ""
 
 
 def look_at_nodes(state: ControlState, draft: Draft) -> None:
-    """Try nodes again that were avoided for long enough, and tell which ones are slow."""
+    """Try nodes again that were avoided for long enough, and report slow ones."""
     for node in state.nodes.by_name.values():
         if node.doubt is not None and node.doubt.until_s <= draft.now_s:
             trust(state, draft, node)
@@ -108,7 +108,7 @@ def look_at_nodes(state: ControlState, draft: Draft) -> None:
 
 
 def doubt_in_words(node: NodeState) -> str:
-    """Return why nothing new starts on a node unasked, or that it is slow; empty if all is well."""
+    """Return why control starts nothing new on a node, or that it is slow; empty if neither."""
     doubt = node.doubt
     if doubt is None:
         return "" if node.slow is None else f"jobs run at {node.slow:.0%} of its type's speed"
@@ -120,10 +120,10 @@ def doubt_in_words(node: NodeState) -> str:
 
 
 def without_jobs(reason: str) -> str:
-    """Return what is said of a node or a worker for those who may not know every job.
+    """Return the reason of a node or worker for readers that may not know every job.
 
-    That is without jobs and their words, also where agents say so: pods are called by jobs, and a
-    lease is one's.
+    It leaves out jobs and their messages. It also leaves out words of agents that show jobs: names
+    of pods contain job names, and a lease belongs to one job.
     """
     if reason.startswith((_LASTING, _PASSING)):
         return reason.partition(" (")[0]
@@ -149,7 +149,7 @@ def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) ->
 
 
 def _suspect(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:
-    """Avoid a node for a while if jobs of unlike types failed there at once, and nowhere else."""
+    """Avoid a node for a while if jobs of different types failed there at once, and only there."""
     health, job_id = state.health, fault.job_id
     elsewhere = {other for other, _ in health.failures[job_id]} - {name}
     for other in elsewhere:
@@ -168,7 +168,7 @@ def _suspect(state: ControlState, draft: Draft, name: str, fault: Fault) -> None
 
 
 def _occasions(faults: Sequence[Fault]) -> int:
-    """Return how often something happened, where what happens at once counts once."""
+    """Return the number of occasions; faults within ``AT_ONCE_S`` count as one."""
     count, began_s = 0, -math.inf
     for fault in faults:
         if fault.at_s - began_s > AT_ONCE_S:
@@ -200,7 +200,7 @@ def _doubt(
 
 
 def _has_room(state: ControlState, node: NodeState) -> bool:
-    """Tell whether enough workers of each of a node's types are left without it."""
+    """Return whether enough workers of each of a node's types remain without it."""
     known: dict[str, int] = {}
     out: dict[str, int] = {}
     for other in state.nodes.by_name.values():

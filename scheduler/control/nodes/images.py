@@ -1,4 +1,4 @@
-"""Which images nodes may soon need: of jobs that are planned for them, then of jobs that wait."""
+"""Images that nodes may soon need: those of jobs planned for them, then of waiting jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def upcoming_images(state: ControlState, *, most: int) -> dict[str, tuple[DesiredImage, ...]]:
-    """Return node -> images, the most urgent first; nodes that need none are left out.
+    """Return node -> images, most urgent first; nodes that need none are left out.
 
     Args:
         state: of the leader.
@@ -54,7 +54,7 @@ def _planned(state: ControlState) -> Mapping[str, list[DesiredImage]]:
 def _waiting(
     state: ControlState, worker_type: str, queue: Iterable[JobRecord], *, most: int
 ) -> tuple[DesiredImage, ...]:
-    """Return images of jobs that wait and may run on a worker type, in order of submission."""
+    """Return images of waiting jobs that may run on a worker type, in order of submission."""
     images = (
         image_of(record)
         for record in queue
@@ -64,7 +64,7 @@ def _waiting(
 
 
 def _queue(state: ControlState) -> Iterable[JobRecord]:
-    """Return the first job that waits of each profile and image; of ten thousand most are alike."""
+    """Return the first waiting job of each profile and image; of ten thousand most are alike."""
     first: dict[tuple[int, str], JobRecord] = {}
     for record in state.jobs.by_id.values():
         if record.status is JobStatus.WAITING and record.parked is None and record.spec.image:
@@ -73,7 +73,7 @@ def _queue(state: ControlState) -> Iterable[JobRecord]:
 
 
 def image_of(record: JobRecord) -> DesiredImage | None:
-    """Return the image of a job, and what it is pulled with; None where it names none."""
+    """Return the image of a job and its pull secrets; None if the job names no image."""
     if not record.spec.image:
         return None
     given = record.spec.kubernetes.get("image_pull_secrets")

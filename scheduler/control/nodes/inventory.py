@@ -1,8 +1,8 @@
-"""What a node may have: its inventory is approved, and what it claims beyond that is refused.
+"""The inventory of a node: approved workers are used, and reported workers beyond are refused.
 
-The approved workers of a node are those of an enrolment, or an operator's word, or else what an
-enrolled agent reports first. Of a report as many workers of each type are taken as are approved, in
-the order of their local indices; the others are neither numbered nor granted.
+The approved workers come from an enrolment, from an operator, or else from the first report of an
+enrolled agent. Of each type a report adds as many workers as are approved, in the order of their
+local indices. The others are neither numbered nor granted.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft
     from scheduler.control.state.state import ControlState
 
-#: Worker types that are told of by name.
+#: The most worker types that a message names.
 MOST_TOLD: Final = 16
-#: What the other types are told as.
+#: The name for all further types.
 OTHERS: Final = "others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What is taken of the workers that a node reports.
+    """The accepted workers of a node's report.
 
     Attributes:
-        types: (n,) worker types of those that are taken.
-        indices: (n,) what the node calls them; empty where it calls them 0, 1, ..., n - 1.
-        refused: worker type -> how many are not taken.
+        types: (n,) their worker types.
+        indices: (n,) their local indices on the node; empty if these are 0, 1, ..., n - 1.
+        refused: worker type -> how many are refused.
     """
 
     types: tuple[str, ...]
@@ -43,7 +43,7 @@ class Inventory:
 
 
 def inventory_of(state: ControlState, fact: NodeReported) -> Inventory:
-    """Return what is taken of the workers that a report names."""
+    """Return the accepted workers of a report."""
     workers = fact.report.workers
     approved = state.nodes.approved.get(fact.report.node)
     if approved is None:
@@ -67,9 +67,9 @@ def inventory_of(state: ControlState, fact: NodeReported) -> Inventory:
 def heed_inventory(
     state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory
 ) -> None:
-    """Keep what is approved by being reported first, and tell of what is refused.
+    """Approve the first report of an enrolled agent, and report refused workers.
 
-    Called once nothing can be wrong with the report any more.
+    Called once the report has passed all checks.
     """
     name = fact.report.node
     node = state.nodes.by_name.get(name)
@@ -94,10 +94,10 @@ def heed_inventory(
 
 
 def approve_workers(state: ControlState, draft: Draft, fact: WorkersApproved) -> None:
-    """Set what a node may have; what it reports next is held against it.
+    """Set the approved workers of a node; its next report is checked against them.
 
     Raises:
-        InputError: a count cannot be.
+        InputError: a count or a type is out of range.
     """
     for worker_type, count in fact.workers.items():
         if not 0 < len(worker_type) <= LONGEST_WORD or not 0 <= count <= MOST_WORKERS:
@@ -115,7 +115,7 @@ def approve_workers(state: ControlState, draft: Draft, fact: WorkersApproved) ->
 
 
 def in_words(workers: Mapping[str, int]) -> str:
-    """Return worker types and counts as people write them."""
+    """Return worker types and counts as text."""
     return " ".join(f"{name}:{count}" for name, count in workers.items()) or "none"
 
 
@@ -130,7 +130,7 @@ def _approve(
 
 
 def _few(workers: Mapping[str, int]) -> dict[str, int]:
-    """Return counts by type; the types that come late have no names of their own."""
+    """Return counts by type; types after the first ``MOST_TOLD`` are counted together."""
     named = dict(list(workers.items())[:MOST_TOLD])
     others = sum(workers.values()) - sum(named.values())
     return named | ({OTHERS: others} if others else {})

@@ -1,4 +1,4 @@
-"""What agents report."""
+"""Reports of agents, checked and taken in."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.protocol.reports import LeaseReport, NodeReport
 
-#: Worker types that a cluster may have, those of nodes that have left included.
+#: The most worker types of a cluster, those of nodes that have left included.
 MOST_TYPES = 1000
-#: Jobs that one warning names.
+#: The most jobs that one warning names.
 MOST_NAMED = 20
-#: After this long without a word of it, an agent that was started later has left its node.
+#: After this much silence of an agent that was started later, an earlier agent may serve its node.
 OTHER_AGENT_S = 30.0
 
 
 def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
-    """Take in what an agent knows; a report that was overtaken by a newer one changes nothing.
+    """Take in an agent's report; a report that is older than the newest one changes nothing.
 
     Raises:
         InputError: the node's name or its workers cannot be used.
-        ConflictError: another agent that was started later reports under the same name.
+        ConflictError: another agent, started later, reports under the same name.
     """
     report = fact.report
     if not NODE_NAME.fullmatch(report.node):
@@ -78,7 +78,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
     heed_inventory(state, draft, fact, inventory)
     meet(state, draft, fact, inventory)
     if changed:
-        if not joins:  # two such reports in one decision: the next one tells again
+        if not joins:  # two such reports in one decision: the next one repeats it
             state.nodes.note_change(node.name, draft.now_s)
             _replace(state, draft, node, types)
         draft.met.append(fact)
@@ -88,7 +88,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
 
 
 def _is_news(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> bool:
-    """Tell whether a report is the newest of the agent that serves its node, or of its successor.
+    """Return whether a report is the newest of the agent that serves its node, or its successor's.
 
     Raises:
         ConflictError: another agent serves the node.
@@ -104,9 +104,9 @@ def _is_news(state: ControlState, draft: Draft, node: NodeState, report: NodeRep
 
 
 def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, now_s: float) -> str:
-    """Say why an agent cannot serve a node in another folder or boot, or on another machine.
+    """Return why an agent cannot serve a node in another folder or boot, or on another machine.
 
-    Empty if it can. Within a place the folder's lock proves that the agent before has ended.
+    Empty if it can. Within a place the folder's lock proves that the previous agent has ended.
     """
     if not node.lost and now_s - node.silent_since() <= OTHER_AGENT_S:
         return (
@@ -127,7 +127,7 @@ def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, no
 
 
 def _note_agent(draft: Draft, node: NodeState | None, report: NodeReport) -> None:
-    """Keep which agent serves a node, so that the next leader takes no other for it."""
+    """Store which agent serves a node, so that the next leader knows it."""
     known = None if node is None else (node.place, node.incarnation)
     if known != (report.place, report.incarnation):
         serves = {"place": report.place, "incarnation": report.incarnation}
@@ -135,7 +135,7 @@ def _note_agent(draft: Draft, node: NodeState | None, report: NodeReport) -> Non
 
 
 def _is_left_over(node: NodeState, report: NodeReport, *, now_s: float) -> bool:
-    """Tell whether a report is of an agent that serves a node again which a later one has left.
+    """Return whether an earlier agent serves a node again after a later one has left.
 
     Raises:
         ConflictError: the later one still reports.
@@ -151,7 +151,7 @@ def _is_left_over(node: NodeState, report: NodeReport, *, now_s: float) -> bool:
 
 
 def _check_types(state: ControlState, types: tuple[str, ...]) -> None:
-    """Refuse more worker types than a cluster has: each has its rows and columns for good."""
+    """Refuse too many worker types: each keeps its rows and columns permanently."""
     known = set(state.engine.cluster.type_names)
     most = max(len(known), MOST_TYPES)
     if len(known | set(types)) > most:
@@ -162,7 +162,7 @@ def _check_types(state: ControlState, types: tuple[str, ...]) -> None:
 
 
 def _check_changes(state: ControlState, draft: Draft, node: NodeState) -> None:
-    """Refuse workers that change all the time: each change takes new numbers for good."""
+    """Refuse workers that change all the time: each change uses new worker numbers permanently."""
     if state.nodes.changes_since(node.name, draft.now_s - CHANGES_WITHIN_S) < MOST_CHANGES:
         return
     why = (
@@ -180,13 +180,13 @@ def _check_changes(state: ControlState, draft: Draft, node: NodeState) -> None:
 def meet(
     state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory | None = None
 ) -> None:
-    """Note that an agent has spoken, and where it can be reached.
+    """Store the state of an agent that reported, and its address.
 
     Args:
         state: of the leader.
         draft: of the decision.
         fact: the report.
-        inventory: what is taken of its workers, where that is known already.
+        inventory: its accepted workers, if they are known already.
     """
     report = fact.report
     node = state.nodes.by_name.get(report.node)
@@ -200,7 +200,7 @@ def meet(
         node.refused = inventory.refused
         if inventory.types == node.types:
             node.indices = inventory.indices
-        node.address = fact.address or node.address  # an agent that tells none is not found at ""
+        node.address = fact.address or node.address  # an agent without an address keeps its old one
         exclusive = _exclusive(report, inventory.types)
         state.table_due |= exclusive != node.exclusive
         node.exclusive = exclusive
@@ -209,7 +209,7 @@ def meet(
 
 
 def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
-    """Return the worker types that two jobs cannot share on a node, of those that it may have."""
+    """Return the accepted worker types that two jobs cannot share on a node."""
     told = frozenset(w.worker_type for w in report.workers if w.sharing == "exclusive")
     return told.intersection(types)
 
@@ -217,7 +217,7 @@ def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
 def _note_sharing(
     draft: Draft, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
 ) -> None:
-    """Keep what a node says of sharing, so that the next leader plans alike from the start."""
+    """Store a node's report on sharing, so that the next leader plans the same from the start."""
     exclusive = _exclusive(report, types)
     if exclusive != (frozenset() if node is None else node.exclusive):
         draft.set(f"exclusive/{report.node}", sorted(exclusive) or None)
@@ -237,7 +237,7 @@ def _join(state: ControlState, draft: Draft, name: str, types: tuple[str, ...]) 
 
 
 def _replace(state: ControlState, draft: Draft, node: NodeState, types: tuple[str, ...]) -> None:
-    """Take a node's workers out for ever and its new ones in: somebody changed its hardware."""
+    """Retire a node's workers and add its new ones: its hardware was changed."""
     for live, _ in list(state.leases.held_by(node.name)):
         end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
         end_member(state, draft, live, node.name, end)
@@ -248,10 +248,10 @@ def _replace(state: ControlState, draft: Draft, node: NodeState, types: tuple[st
 
 
 def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
-    """Bring the engine to what a node says of its workers.
+    """Bring the engine's workers in line with a node's report.
 
-    What the engine holds is compared, and not what was last reported: after a restart nobody knows
-    that, and workers may have broken or been repaired meanwhile.
+    The report is compared with the engine, not with the last report: a restart forgets that report,
+    and workers may have broken or been repaired meanwhile.
     """
     engine = state.engine
     state.nodes.touch(node.name)
@@ -303,19 +303,19 @@ def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: Nod
     for live, member in list(state.leases.held_by(node.name)):
         lease = told.get(live.lease.lease_id)
         if lease is not None and lease.nonce not in {"", live.lease.nonce}:
-            continue  # another one of that number, which ends first
+            continue  # another lease of that number, which ends first
         if lease is not None and lease.token == live.lease.token:
             _take_lease(state, draft, live, member, lease, current=current)
         elif member.end is None and current and report.revision >= member.since:
-            # An agent lists what it holds and what it is about to start; the rest is not there.
+            # An agent lists the leases it holds and is about to start; any other is not there.
             end_member(state, draft, live, node.name, _missing(member))
 
 
 def _note_lost_entries(state: ControlState, draft: Draft, report: NodeReport) -> None:
     """Warn that the database has lost its newest entries, and name the jobs.
 
-    A node shows that by a lease whose number was not given out yet, or was given to another lease,
-    on whichever node. The node itself may be among what is lost.
+    A node shows that by a lease number that was not given out yet, or belongs to another lease, on
+    whichever node. The lost entries may include the node itself.
     """
     newest, by_id = state.engine.newest_lease, state.leases.by_id
     unknown = [
@@ -335,7 +335,7 @@ def _note_lost_entries(state: ControlState, draft: Draft, report: NodeReport) ->
 
 
 def _missing(member: Member) -> MemberEnd:
-    """Say how a lease ended of which its node has nothing to say."""
+    """Return the end of a lease that its node does not report any more."""
     if member.untold:
         return MemberEnd(reason=LeaseEnd.FAILED, message=member.untold)
     if member.wanted or member.seen:
@@ -387,12 +387,12 @@ def _take_lease(
             reason_code=lease.reason_code,
         )
         note_end(state, draft, live, member.node, end)
-        # By the desired set of an earlier leader it may be about to forget what it has told.
+        # It still follows the desired set of an earlier leader, and may be about to drop this end.
         end_member(state, draft, live, member.node, end, forgets=not current)
 
 
 def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
-    """Return what a report may change of a lease beside its steps and its end."""
+    """Return the state of a lease, besides its steps and its end, that a report may change."""
     told = member.trouble, member.progress_problem, member.launched
     return live.running_s, live.learning, member.seen, member.ran, *told
 
@@ -400,7 +400,7 @@ def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
 def _take_launch(
     state: ControlState, draft: Draft, live: LiveLease, member: Member, lease: LeaseReport
 ) -> None:
-    """Take in how a launch went, where the node has timed it; once for each member of a gang."""
+    """Take in the times of a launch, if the node measured it; once for each member of a gang."""
     if lease.launch_s is None or member.launched:
         return
     member.launched = True
@@ -420,7 +420,7 @@ def _take_launch(
 
 
 def _note_first_step(draft: Draft, live: LiveLease) -> None:
-    """Record how long after the grant the job's processes ran, and its first step was reported."""
+    """Record the times from the grant to running processes and to the first reported step."""
     lease = live.lease
     times = {"first_step_s": draft.now_s, "running_s": live.running_s}
     found: dict[str, Any] = {
@@ -430,7 +430,7 @@ def _note_first_step(draft: Draft, live: LiveLease) -> None:
 
 
 def _heed_progress(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:
-    """Tell why a job's steps are not seen, once for each reason."""
+    """Record why a job's steps cannot be read, once for each reason."""
     before, member.progress_problem = member.progress_problem, lease.progress_problem
     if lease.progress_problem not in {"", before}:
         draft.note(
@@ -444,7 +444,7 @@ def _heed_progress(draft: Draft, live: LiveLease, member: Member, lease: LeaseRe
 
 
 def _heed_trouble(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:
-    """Tell what keeps a lease from starting, once for each kind of trouble."""
+    """Record the trouble that keeps a lease from starting, once for each kind."""
     starting = lease.state is LeaseState.STARTING
     words = (lease.reason_code, lease.message) if starting else ("", "")
     before, member.trouble = member.trouble, words

@@ -1,4 +1,4 @@
-"""Silent nodes: cordoned, then lost; and back in service as operators ordered."""
+"""Silent nodes: cordoned, then lost; and back in service under operators' orders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lose_silent_nodes(state: ControlState, draft: Draft) -> None:
-    """Take nodes for lost that have been silent for ``node_timeout_s``."""
+    """Mark nodes as lost that have been silent for ``node_timeout_s``."""
     timeout_s = state.settings.node_timeout_s
     for node in list(state.nodes.silent(draft.now_s, timeout_s=timeout_s)):
         node.lost = True
@@ -36,7 +36,7 @@ def lose_silent_nodes(state: ControlState, draft: Draft) -> None:
 
 
 def cordon_silent_nodes(state: ControlState, draft: Draft) -> None:
-    """Grant nothing new on nodes that may soon be lost; what they hold they keep."""
+    """Grant nothing new on nodes that may soon be lost; they keep their leases."""
     timeout_s = state.settings.node_timeout_s
     for node in list(state.nodes.fall_silent(draft.now_s, timeout_s=timeout_s)):
         node.silent = True
@@ -50,7 +50,7 @@ def cordon_silent_nodes(state: ControlState, draft: Draft) -> None:
 
 
 def hear(state: ControlState, draft: Draft, node: NodeState) -> None:
-    """Let a node that was silent have new leases again."""
+    """Allow new leases again on a node that was silent."""
     node.silent = False
     state.nodes.touch(node.name)
     if node.order is None and node.doubt is None:
@@ -60,17 +60,17 @@ def hear(state: ControlState, draft: Draft, node: NodeState) -> None:
 def note_death(
     state: ControlState, draft: Draft, node: NodeState, told: Collection[int] = ()
 ) -> None:
-    """Tell the engine of jobs that an agent may have died of.
+    """Report to the engine the jobs that may have made an agent die.
 
-    That is: those that had been started on its node less than a minute before it was last heard,
-    and had saved nothing since. Under one lease a job is suspected once, since whoever is on a node
-    with a guilty job would be so as often as that; again only where it is alone there.
+    These are the jobs that had been started on the node less than a minute before its last report
+    and had saved nothing since. Under one lease a job is suspected once, because all jobs beside a
+    guilty job would be suspected as often. It is suspected again only if it is alone there.
 
     Args:
         state: of the leader.
         draft: the decision.
-        node: whose agent has died.
-        told: ids of leases that the next agent there has found begun.
+        node: the node of the dead agent.
+        told: ids of leases that the next agent found started there.
     """
     there = [live for live, _ in state.leases.held_by(node.name) if not live.revoked]
     for live in there:
@@ -86,7 +86,7 @@ def note_death(
 
 
 def apply_order(draft: Draft, node: NodeState) -> None:
-    """Bring a node's workers in the engine to what its state and its operator's order say."""
+    """Bring a node's workers in the engine in line with its state and its operator's order."""
     usable = node.usable
     if not usable or node.lost:
         return
@@ -99,7 +99,7 @@ def apply_order(draft: Draft, node: NodeState) -> None:
 
 
 def look_for_images(state: ControlState) -> None:
-    """Tell nodes of images that they may soon need and have not been told of."""
+    """Publish to nodes new images that they may soon need."""
     if not (most := state.settings.prepull_images):
         return
     before, state.images = state.images, upcoming_images(state, most=most)

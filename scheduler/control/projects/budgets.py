@@ -109,7 +109,7 @@ def _spending(
 
 
 def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:
-    """Add leases that end with a decision, whose jobs are still in the book.
+    """Add leases that end with a decision; their jobs must still be in the book.
 
     Exact even if a lease began before control counted, or in the month before.
     """

@@ -108,7 +108,7 @@ def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDelet
 
 
 def end_reservations(state: ControlState, draft: Draft) -> None:
-    """Delete the reservations whose windows have passed."""
+    """Delete the reservations with windows in the past."""
     for rule in [r for r in state.reservations.values() if r.until_s <= draft.now_s]:
         cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
         draft.set(f"reservation/{rule.name}", None)

@@ -1,4 +1,4 @@
-"""What projects have used of their budgets in this month."""
+"""The use of projects in this month, for their budgets."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Budgets:
-    """What projects have used in this month, as far as that is counted.
+    """The counted use of projects in this month.
 
     Attributes:
-        since_s: from then on control counts; None while no project has a budget.
-        counted: whether ``used_us`` has what the ledger says of the month before that.
-        month_s: begin of the month.
+        since_s: control counts from then on; None while no project has a budget.
+        counted: whether ``used_us`` includes the ledger's figures of the month before that.
+        month_s: start of the month.
         month_end_s: its end.
         used_us: (project, worker type) -> worker-microseconds until ``since_s``, and of leases that
-            have ended since.
-        told: project -> what was last said of its budget in this month: ``warned`` or ``spent``.
-        due: whether budgets must be looked at with the next decision.
+        have ended since.
+        told: project -> its budget's last event in this month: ``warned`` or ``spent``.
+        due: whether the next decision must check budgets.
     """
 
     since_s: float | None = None
@@ -37,19 +37,19 @@ class Budgets:
     due: bool = False
 
     def begin(self, now_s: float) -> None:
-        """Count from now on."""
+        """Start counting."""
         self.since_s = now_s
         self.month_s, self.month_end_s = month_of(now_s)
 
     def add(self, sums: Iterable[tuple[str, str, int]]) -> None:
-        """Take in what the ledger says of the month: (project, worker type, microseconds)."""
+        """Add the ledger's sums of the month: (project, worker type, microseconds)."""
         for project, worker_type, used_us in sums:
             key = project, worker_type
             self.used_us[key] = self.used_us.get(key, 0) + used_us
         self.counted = self.due = True
 
     def roll(self, now_s: float) -> None:
-        """Begin a new month where it has come."""
+        """Start a new month if the old one has ended."""
         if now_s >= self.month_end_s:
             self.begin(month_of(now_s)[0])
             self.used_us = {}
@@ -61,7 +61,7 @@ class Budgets:
 
 
 def month_of(now_s: float) -> tuple[float, float]:
-    """Return begin and end of a moment's calendar month in UTC."""
+    """Return start and end of a moment's calendar month in UTC."""
     month = np.datetime64(math.floor(now_s), "s").astype("datetime64[M]")
     following = month + np.timedelta64(1, "M")
     begin, end = (m.astype("datetime64[s]").astype(np.int64) for m in (month, following))

@@ -1,8 +1,8 @@
-"""A copy of control: what it decides by at one moment, for shells that look ahead.
+"""A copy of control's state at one moment, for shells that forecast.
 
-The law: a control that is made of a copy decides the same on the same further facts as the one that
-was copied. Left out: what is only shown or only for clients that ask again, and how often nodes
-have changed their workers.
+The law: a control made from a copy decides the same on the same further facts as the original. Left
+out: values that are only shown, clients' keys for repeated requests, and how often nodes have
+changed their workers.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ControlCopy:
-    """Control as of one moment; later decisions do not change it.
+    """Control's state at one moment; later decisions do not change it.
 
     Attributes:
         engine: its part.
         leases: in force, by id.
         timers: the engine's.
-        question: what the engine has asked and nobody has answered, or None.
-        jobs: that have not ended, in the order of the book.
-        recheck: whether a parked job may have become fit to run.
+        question: the engine's open question, or None.
+        jobs: the active ones, in the order of the book.
+        recheck: whether a parked job may now be fit to run.
         next_number: of the next job.
         limits: project -> its limits.
-        nodes: that are known.
+        nodes: the known ones.
         approved: node -> worker type -> how many it may have.
-        knowledge: part -> what it says of itself.
+        knowledge: part -> its dump.
         policy: in force, without its answer.
-        asked: whose answer is in force or on its way.
+        asked: the policy that gave the answer in force, or that is asked.
         time_dependent: whether the policy's answers change as time passes.
         settings: of decisions.
         term: the leader's fencing token.
-        progress: lease id -> steps that the engine has not been told yet.
-        due: (table, estimates, launches, batches, mixed gangs): what is to be renewed.
-        health: what is held against nodes.
-        next_look_s: when leases, nodes and limits are looked at again.
-        owners: which uid the jobs of each owner run under.
-        budgets: what projects have used in this month.
-        stopped: projects that have used up theirs.
+        progress: lease id -> steps that the engine has not received yet.
+        due: (table, estimates, launches, batches, mixed gangs): the parts to renew.
+        health: the evidence against nodes.
+        next_look_s: when leases, nodes and limits are checked next.
+        owners: the uid of each owner's jobs.
+        budgets: the use of projects in this month.
+        stopped: projects that have used up their budgets.
         reservations: by name.
     """
 
@@ -94,7 +94,7 @@ class ControlCopy:
 
 
 def copy_of(state: ControlState) -> ControlCopy:
-    """Copy what control decides by, between two decisions. Quick: what never changes is shared."""
+    """Copy control's state between two decisions. Quick: values that never change are shared."""
     jobs = state.jobs
     return ControlCopy(
         engine=dump(state.engine),
@@ -128,11 +128,11 @@ def copy_of(state: ControlState) -> ControlCopy:
 
 
 def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
-    """Return what a control decides by that goes on from a copy, which may be used again.
+    """Return the state of a control that continues from a copy, which may be used again.
 
     Args:
-        copied: what ``copy_of`` returned.
-        knowledge: made of what the copy says of it.
+        copied: the result of ``copy_of``.
+        knowledge: made from the copy's dump of it.
     """
     table_due, estimates_due, launches_due, batches_due, mixed_due = copied.due
     state = ControlState(

@@ -1,4 +1,4 @@
-"""A decision in the making: what the engine is to be told, and the rows that change with it."""
+"""The draft of a decision: events for the engine, and the rows that change with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.leases import MemberEnd
     from scheduler.domain.rows import AttemptRow, IdempotencyRow
 
-#: Events that come before all others in a decision, and after them; the rest keeps its order.
+#: The order of events in a decision; types without an entry come in the middle, in their order.
 _ORDER: Final[Mapping[type, int]] = {
     ev.LeasesSkipped: -1,
     ev.ConfigurationsChanged: 0,
@@ -26,8 +26,8 @@ _ORDER: Final[Mapping[type, int]] = {
     ev.ProgressReported: 1,
     ev.WorkSaved: 1,
     ev.AgentDied: 1,
-    # What a node says of its workers comes before what it says of its leases: a worker that is
-    # given back by one job must not be granted to the next when its node is about to leave.
+    # A node's report of its workers comes before its report of its leases: a worker that one job
+    # gives back must not be granted to the next when its node is about to leave.
     ev.WorkersRetired: 2,
     ev.WorkersDrained: 2,
     ev.WorkersCordoned: 2,
@@ -38,18 +38,18 @@ _ORDER: Final[Mapping[type, int]] = {
 }
 
 
-#: Why something is done that nobody has told.
+#: The cause of work that no fact triggered.
 TIME_PASSES: Final = Cause(fact=FactKind.ROUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answered:
-    """What a fact is answered.
+    """The answer to a fact.
 
     Attributes:
-        fact: which.
-        result: for whoever told it.
-        error: why nothing was done; None where it was.
+        fact: the fact.
+        result: for its sender.
+        error: why nothing was done; None if it was.
     """
 
     fact: Fact
@@ -59,29 +59,29 @@ class Answered:
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """What one decision is made of.
+    """The parts of one decision.
 
     Attributes:
         now_s: its time.
-        wall_s: the system's time, with which deadlines that people give are compared.
+        wall_s: the system's time, with which users' deadlines are compared.
         cause: the fact that is being taken in; else that time passes.
-        reasons: subject -> why the engine was told what it was told of that job or node, where the
-            engine's own words would not do.
-        ended_by: lease id -> the fact that told its end.
-        events: what the engine is told.
+        reasons: subject -> the reason to record for that job or node, if the engine's own cause is
+        too general.
+        ended_by: lease id -> the fact that ended it.
+        events: the engine's inputs.
         settings: settings that change.
-        idempotency: clients' keys that become known.
-        history: lines of history beside the engine's.
+        idempotency: new keys of clients.
+        history: lines of history besides the engine's.
         attempts: leases that begin or end.
-        actors: subject -> who asked for what happens to it in this decision.
+        actors: subject -> the user that asked for its change in this decision.
         ends: lease id -> how it ended.
         launches: launches that were timed: phase (``image``, ``start``, ``ready``,
             ``first_step``) -> seconds.
         met: reports of nodes that join with this decision, and are known after it.
-        removed: nodes that are forgotten with it.
-        answers: what each fact is answered: a result or an error.
-        warnings: what operators should read.
-        documents: job id -> its specification as plain values, of new jobs where it is known.
+        removed: nodes that are removed with it.
+        answers: the answer to each fact: a result or an error.
+        warnings: texts for operators.
+        documents: job id -> its specification as plain values, of new jobs for which it is known.
     """
 
     now_s: float
@@ -109,19 +109,19 @@ class Draft:
         self.events.extend(events)
 
     def give_reason(self, cause: Cause, *, job: str = "", node: str = "") -> None:
-        """Say why the engine was told what it was told of a job or a node."""
+        """Record the reason for the engine's input on a job or a node."""
         self.reasons[bool(job), job or node] = cause
 
     def reason_of(self, cause: Cause) -> Cause:
-        """Return the reason that was given for what a job or node is said to have come to."""
+        """Return the recorded reason for a cause's job or node, or the cause itself."""
         given = self.reasons.get((cause.fact in OF_A_JOB, cause.subject)) if self.reasons else None
         return cause if given is None or cause.ground is not None else given
 
     def ordered(self) -> tuple[ev.Event, ...]:
-        """Return the events in the order in which the engine is told them.
+        """Return the events in the order in which the engine takes them.
 
-        Ends of leases do not stand in the order in which nodes told them: those that completed come
-        first, then all others, each by lease, as in the simulator.
+        Ends of leases do not keep the order of nodes' reports. Those that completed come first,
+        then all others, each by lease, as in the simulator.
         """
         return tuple(sorted(self.events, key=_place))
 
@@ -134,7 +134,7 @@ class Draft:
     def note(
         self, kind: str, subject_kind: str, subject: str, *, actor: str = "", **data: Any
     ) -> None:
-        """Add a line of history, due to the fact at hand."""
+        """Add a line of history, caused by the current fact."""
         self.note_for(self.cause, kind, subject_kind, subject, actor=actor, **data)
 
     def note_for(
@@ -147,7 +147,7 @@ class Draft:
         actor: str = "",
         **data: Any,
     ) -> None:
-        """Add a line of history, due to something else."""
+        """Add a line of history with another cause."""
         if self._told_of is None or self._told_of[0] is not cause:  # most lines have one cause
             self._told_of = cause, cause.to_data()
         self.history.append(

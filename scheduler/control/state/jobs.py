@@ -1,4 +1,4 @@
-"""Jobs that have not ended."""
+"""Active jobs: those that have not ended."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ACTIVE = tuple(status for status in JobStatus if status not in ENDED)
 
 @dataclass(slots=True, kw_only=True)
 class JobRecord:
-    """A job that has not ended. The attributes without a word here are ``JobRow``'s.
+    """An active job. Attributes that are not described here are ``JobRow``'s.
 
     Attributes:
         parked: why the engine does not know it yet; None once it does.
         profile: row of the configuration table.
         waits_for: jobs that it depends on and that have not completed.
-        ending: (status, reason) that it is to end with, where the engine's word would not do.
-        time_limit: whether its cancellation for running too long is under way.
-        let_in: why the engine was told of it later than it came, for who reads of it; not stored.
+        ending: (status, reason) to end it with, if these differ from the engine's.
+        time_limit: whether it is being cancelled because it reached its time limit.
+        let_in: why the engine received it after its submission, for explanations; not stored.
         new: whether there is no stored row yet.
-        spent: kind of end -> how often its leases came to it, of kinds that it bounds.
+        spent: category -> how often its leases ended so, for categories that it limits.
     """
 
     job_id: str
@@ -85,7 +85,7 @@ class JobRecord:
 
     @property
     def project(self) -> str:
-        """Whose quota it falls under."""
+        """The project that it belongs to."""
         return self.spec.project
 
     def to_row(self, document: Mapping[str, Any] | None = None) -> JobRow:
@@ -134,27 +134,28 @@ class JobRecord:
 
 
 class JobBook:
-    """Jobs that have not ended, what they wait for outside the engine, and limits of projects."""
+    """Active jobs, the jobs they wait for outside the engine, and limits of projects."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, JobRecord] = {}
-        #: project -> its limits, where somebody set any.
+        #: project -> its limits, if it has any.
         self.limits: dict[str, ProjectLimits] = {}
         #: projects that have used up their budgets.
         self.stopped: frozenset[str] = frozenset()
-        #: project -> jobs that have not ended.
+        #: project -> number of active jobs.
         self.active: dict[str, int] = {}
-        #: project -> workers that its jobs in the engine ask for.
+        #: project -> workers that its admitted jobs ask for.
         self.admitted: dict[str, int] = {}
-        #: jobs whose stored rows are out of date.
+        #: jobs with outdated stored rows.
         self.touched: dict[str, JobRecord] = {}
-        #: ids of jobs that have changed since this was last emptied, in their rows or beside them.
+        #: ids of jobs that have changed, in their rows or outside them, since this was last
+        #: emptied.
         self.changed: set[str] = set()
-        #: ids of jobs that may hold workers for a limited time only.
+        #: ids of jobs that have a time limit.
         self.limited: set[str] = set()
-        #: whether a parked job may have become fit to run.
+        #: whether a parked job may now be fit to run.
         self.recheck = False
-        #: jobs that the engine does not know yet, by number.
+        #: jobs that the engine does not know yet, by id.
         self._parked: dict[str, JobRecord] = {}
         #: job -> jobs that wait for it.
         self._dependents: dict[str, set[str]] = {}
@@ -178,7 +179,7 @@ class JobBook:
         self._next_number = max(self._next_number, number)
 
     def add(self, record: JobRecord) -> None:
-        """Take a job in, parked or admitted as the record says."""
+        """Add a job, parked or admitted as its record says."""
         self.by_id[record.job_id] = record
         self.changed.add(record.job_id)
         if record.spec.max_run_time_s is not None:
@@ -195,17 +196,18 @@ class JobBook:
             self._count(record, 1)
 
     def park(self, record: JobRecord) -> None:
-        """Note that the engine does not know a job that was added as if it did."""
+        """Park a job that was added as admitted but that the engine does not know."""
         record.waits_for = frozenset(o for o in record.spec.depends_on if o in self.by_id)
         self._count(record, -1)
-        # Whom the release before kept out for its quota is let in with the first decision.
+        # A job that the previous release kept out for its quota is admitted with the first
+        # decision.
         record.parked = self.parked_reason(record) or WaitReason.QUOTA
         self._parked[record.job_id] = record
         for other in record.waits_for:
             self._dependents.setdefault(other, set()).add(record.job_id)
 
     def admit(self, record: JobRecord) -> None:
-        """Note that the engine knows a job from now on."""
+        """Mark a parked job as known to the engine."""
         del self._parked[record.job_id]
         record.parked = None
         record.reason = ""
@@ -214,13 +216,13 @@ class JobBook:
         self._count(record, 1)
 
     def touch(self, record: JobRecord, now_s: float) -> None:
-        """Note that a job's row is to be written with this decision."""
+        """Mark a job's row to be written with this decision."""
         record.updated_s = now_s
         self.touched[record.job_id] = record
         self.changed.add(record.job_id)
 
     def remove(self, job_id: str) -> JobRecord:
-        """Drop a job that has ended."""
+        """Remove a job that has ended."""
         record = self.by_id.pop(job_id)
         self.changed.add(job_id)
         self.limited.discard(job_id)
@@ -252,7 +254,7 @@ class JobBook:
         yield from sorted(self._parked.values(), key=lambda record: record.number)
 
     def dependents(self, job_id: str) -> Iterable[JobRecord]:
-        """Return the parked jobs that wait for a job, and forget that they do."""
+        """Return the parked jobs that wait for a job, and drop that dependency."""
         waiting = self._dependents.pop(job_id, set())
         self.recheck |= bool(waiting)
         return [self._parked[other] for other in sorted(waiting) if other in self._parked]

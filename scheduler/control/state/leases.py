@@ -33,8 +33,8 @@ class MemberEnd:
     Attributes:
         reason: why.
         exit_code: of the first process that failed, if one did.
-        message: what a person should know.
-        reason_code: the same as one word such as Kubernetes uses, else empty.
+        message: the reason as text.
+        reason_code: the reason as one word such as Kubernetes uses, else empty.
     """
 
     reason: LeaseEnd
@@ -45,7 +45,7 @@ class MemberEnd:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """The part of a lease that lies on one node.
+    """The part of a lease on one node.
 
     Attributes:
         node: its name.
@@ -55,12 +55,13 @@ class Member:
         seen: whether the node has reported it.
         ran: whether the node has reported its processes running.
         since: the node's revision with which ``wanted`` was published last.
-        leave_by_s: by when it is to leave because another part of the gang has left; None: stay.
+        leave_by_s: by when it must leave because another part of the gang has left; None: it stays.
         end: how it ended; None before.
-        trouble: what keeps it from starting: a word such as Kubernetes uses, and more words.
-        progress_problem: why the steps of its processes are not seen; empty where nothing is wrong.
-        launched: whether the node has told how its launch went.
-        untold: why the node cannot be told of it; empty if it can.
+        trouble: the trouble that keeps it from starting: a word such as Kubernetes uses, and a
+        text.
+        progress_problem: why the steps of its processes cannot be read; empty if they can.
+        launched: whether the node has reported the times of its launch.
+        untold: why it cannot be sent to the node; empty if it can.
         kept: whether its end is stored apart from the lease's, since its node forgets it.
     """
 
@@ -82,13 +83,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartUse:
-    """How busy the GPUs of a member are.
+    """The GPU use of a member.
 
     Attributes:
-        at_s: when its node told.
-        told: what it told, since its agent began to look.
-        share: of the time between the last two reports in which they computed.
-        idle_since_s: since when each report was below the bound; None where the last was not.
+        at_s: the time of its node's last report.
+        told: that report, with sums since the agent began to measure.
+        share: of the time between the last two reports in which the GPUs computed.
+        idle_since_s: since when each report was below the bound; None if the last was not.
     """
 
     at_s: float
@@ -104,37 +105,37 @@ class LiveLease:
     Attributes:
         lease: as granted.
         cause: why it was granted.
-        notice: why it was revoked; None while it goes on.
-        worker_type: of its workers; empty where they are of several types.
+        notice: why it was revoked; None if it was not.
+        worker_type: of its workers; empty if they are of several types.
         members: by rank; the first one holds rank 0.
-        deadline_s: until when it holds.
-        promised_s: until when a node may believe that it holds: a revocation brings the deadline
-            forward, and a node that is cut off does not hear of it.
-        revoked: why it was revoked; empty while it goes on.
-        base_steps: the job's safe steps when it was granted.
-        steps_done: the job's safe steps as last reported.
-        steps_live: its steps as last reported, safe or not.
+        deadline_s: its deadline.
+        promised_s: the latest deadline that a node may know: a revocation brings the deadline
+        forward, and a node that is cut off does not receive it.
+        revoked: the reason of its revocation; empty if it was not revoked.
+        base_steps: the job's saved steps when it was granted.
+        steps_done: the job's saved steps as last reported.
+        steps_live: its steps as last reported, saved or not.
         counted: whether the job has reported any steps under this lease.
         running_s: when its processes were first seen running; None before.
-        suspected: whether an agent may have died of it.
+        suspected: whether it may have made an agent die.
         mark: (time, steps) from which the throughput is measured; None before the first report.
-        plan: by which its configuration is launched; empty for none.
-        learned: whether its throughput is learned from: not where its configuration says how it is
-            to be placed or launched, since that figure is another one.
+        plan: the plan of its configuration; empty if there is none.
+        learned: whether its throughput is learned from; not if its configuration has a locality or
+        a plan, since that is another figure.
         told: (time, steps) of the first and of the newest report of progress under this lease; None
-            before the first.
-        uses: rank -> how busy its GPUs are there, where nodes measure that; replaced, not changed.
-        idle_told: whether it was told that the job is idle.
+        before the first.
+        uses: rank -> its GPU use, if nodes measure it; replaced, not changed.
+        idle_told: whether the job was reported as idle.
         first_step_noted: whether the history has its first step, or a restart has made the time of
-            that step unknown.
+        that step unknown.
         launch_timed: whether its reports have shown how long its launch took, or a restart has made
-            that unknown.
+        that unknown.
         launch_s: seconds from the grant to the job's first step; None if not known.
-        gpu: how much its GPUs have computed; None where nobody measures. Replaced, not changed.
-        learning: what the job has measured, as last taken in, if its batch may change.
+        gpu: its total GPU use; None if no node measures it. Replaced, not changed.
+        learning: the job's measurements, as last taken in, if its batch may change.
         gang: (n,) worker type of each rank if they are of several types; else empty.
-        paces: (n,) steps/s of each rank's worker by which they split a batch; empty if they are of
-            one type. It stays while the lease lasts: all of them must split alike.
+        paces: (n,) steps/s of each rank's worker, by which the ranks split a batch; empty if they
+        are of one type. It is fixed for the lease, since all ranks must split alike.
     """
 
     lease: Lease
@@ -167,24 +168,24 @@ class LiveLease:
 
     @property
     def kinds(self) -> Mapping[str, int]:
-        """Worker type -> workers held of it; empty if they are of types that are not known."""
+        """Worker type -> workers of it; empty if they are of unknown types."""
         if self.worker_type:
             return {self.worker_type: len(self.lease.workers)}
         return Counter(self.gang)
 
     @property
     def types_in_words(self) -> str:
-        """Worker types, as people read them: ``a100 + v100``."""
+        """Worker types as text: ``a100 + v100``."""
         return " + ".join(sorted(self.kinds))
 
     @property
     def workers_in_words(self) -> str:
-        """Workers held, as people read them."""
+        """Workers held, as text."""
         return workers_in_words(self.kinds) or f"{len(self.lease.workers)} x several types"
 
     @property
     def use(self) -> float | None:
-        """Share of the time in which its GPUs computed of late; None where it is not measured."""
+        """Share of recent time in which its GPUs computed; None if it is not measured."""
         if not self.uses:
             return None
         parts = [
@@ -194,7 +195,7 @@ class LiveLease:
 
     @property
     def idle_since_s(self) -> float | None:
-        """Since when all of its GPUs idle; None where one is used, or is not measured."""
+        """Since when all of its GPUs idle; None if one is used or not measured."""
         if len(self.uses) < len(self.members):
             return None
         since = [part.idle_since_s for part in self.uses.values()]
@@ -212,9 +213,9 @@ class LiveLease:
 
     @property
     def unstarted(self) -> tuple[int, ...]:
-        """Numbers of its workers on whose nodes nothing could be started, as far as nodes say so.
+        """Numbers of its workers on nodes that reported a failed start.
 
-        Of a lease that was revoked for that, all those whose members never ran.
+        If the lease was revoked for not starting, the workers of all members that never ran.
         """
         return self._workers_of(
             member
@@ -224,7 +225,7 @@ class LiveLease:
 
     @property
     def failed(self) -> tuple[int, ...]:
-        """Numbers of its workers on whose nodes its processes failed by themselves."""
+        """Numbers of its workers on nodes on which its processes failed by themselves."""
         if self.revoked:
             return ()
         return self._workers_of(
@@ -248,8 +249,8 @@ class LiveLease:
     def outcome(self) -> MemberEnd:
         """Return how the gang as a whole ended: the gravest end of its members.
 
-        Who was lost, or made to leave, takes its partners' processes down, so that outweighs their
-        failures.
+        A member that was lost, or had to leave, ends its partners' processes too. So its end
+        outweighs their failures.
         """
         ends = [member.end for member in self.members if member.end is not None]
         return min(ends, key=lambda end: _GRAVITY.index(end.reason))
@@ -264,7 +265,7 @@ _GRAVITY = (
     LeaseEnd.COMPLETED,
 )
 
-#: What the engine is told.
+#: The engine's reason for each end of a lease.
 END_REASON: Mapping[LeaseEnd, EndReason] = {
     LeaseEnd.COMPLETED: EndReason.COMPLETED,
     LeaseEnd.RELEASED: EndReason.RELEASED,
@@ -277,22 +278,22 @@ END_REASON: Mapping[LeaseEnd, EndReason] = {
 
 @dataclass(slots=True, kw_only=True)
 class Leases:
-    """Every lease in force, and which node holds what. A fold over the engine's commands.
+    """Every lease in force, by id, by job and by node. A fold over the engine's commands.
 
     Attributes:
         by_id: leases in force.
         of_job: job id -> lease id.
         on_node: node -> ids of the leases that have members there.
         timers: the engine's timers.
-        question: what the engine has asked and nobody has answered; None if it wants no answer.
+        question: the engine's open question; None if it has none.
         starting: ids of the leases, in order of their grants, that may not run everywhere yet.
         earliest_s: no promised deadline is earlier than this; may be too early.
-        changed: nodes whose desired sets have changed since this was last emptied.
+        changed: nodes with desired sets that have changed since this was last emptied.
         touched: ids of leases that have changed since this was last emptied.
-        extended: likewise of those of which only the deadline has.
-        stepped: likewise of those of which only what is known of steps and use has.
-        used: ids of leases in force whose GPUs are measured.
-        unstored_use: likewise of those of which more is known than is stored.
+        extended: ids of leases of which only the deadline has changed since then.
+        stepped: ids of leases of which only steps and use have changed since then.
+        used: ids of leases in force with measured GPUs.
+        unstored_use: ids of leases in force with GPU use that is not stored yet.
     """
 
     by_id: dict[int, LiveLease] = field(default_factory=dict)
@@ -324,7 +325,7 @@ class Leases:
             self.changed.add(member.node)
 
     def extend(self, command: do.ExtendLeases) -> None:
-        """Move deadlines."""
+        """Extend deadlines."""
         for lease_id in command.lease_ids.tolist():
             live = self.by_id.get(lease_id)
             if live is not None:
@@ -334,11 +335,11 @@ class Leases:
                 self.changed.update(live.nodes)
 
     def revoke(self, command: do.RevokeLease, *, least_s: float) -> None:
-        """Let a lease come to its end.
+        """Revoke a lease.
 
         Args:
-            command: the engine's order.
-            least_s: the earliest time by which the job can be gone with a checkpoint.
+            command: the engine's command.
+            least_s: the earliest time by which the job can leave with a checkpoint.
         """
         live = self.by_id.get(command.lease_id)
         if live is None:
@@ -354,7 +355,7 @@ class Leases:
         self.changed.update(live.nodes)
 
     def stop_others(self, live: LiveLease) -> None:
-        """Let a gang end everywhere because it ended badly on one of its nodes."""
+        """End a gang everywhere because it ended badly on one of its nodes."""
         self.touched.add(live.lease.lease_id)
         for member in live.members:
             if member.end is None and member.wanted:
@@ -362,7 +363,7 @@ class Leases:
                 self.changed.add(member.node)
 
     def let_others_leave(self, live: LiveLease, *, by_s: float) -> None:
-        """Let a gang leave everywhere because it has left one of its nodes."""
+        """Make a gang leave everywhere because it has left one of its nodes."""
         self.touched.add(live.lease.lease_id)
         for member in live.members:
             if member.end is None and member.leave_by_s is None:
@@ -370,7 +371,7 @@ class Leases:
                 self.changed.add(member.node)
 
     def end(self, lease_id: int) -> LiveLease | None:
-        """Take a lease out of force."""
+        """Remove a lease from those in force."""
         live = self.by_id.pop(lease_id, None)
         if live is None:
             return None
@@ -391,7 +392,7 @@ class Leases:
             self.used.add(live.lease.lease_id)
 
     def follow_steps(self, live: LiveLease, seen: LiveLease) -> None:
-        """Bring a copy of a lease of these to what is known of its steps and use."""
+        """Copy steps and use of a lease to ``seen``, its copy in these leases."""
         seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
         seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
         seen.first_step_noted = live.first_step_noted
@@ -401,20 +402,20 @@ class Leases:
             self.note_use(seen)
 
     def restore_end(self, lease_id: int, node: str, end: MemberEnd) -> None:
-        """Note how a member of a gang ended before this process began, if the lease goes on."""
+        """Restore a member's end from before this process began, if the lease is in force."""
         live = self.by_id.get(lease_id)
         for member in () if live is None else live.members:
             if member.node == node:
                 member.end, member.wanted, member.kept = end, False, True
 
     def restore_use(self, row: AttemptRow) -> None:
-        """Go on from what is stored of how much the GPUs of a lease have computed."""
+        """Restore the stored GPU use of a lease."""
         live = self.by_id.get(row.lease_id)
         if live is not None and row.gpu_told_s is not None:
             live.gpu = use_of(row)
 
     def take_uses(self) -> tuple[LeaseUse, ...]:
-        """Return what is not yet stored of how much GPUs have computed, as if it were now."""
+        """Return the GPU use that is not stored yet, and mark it as stored."""
         ids, self.unstored_use = sorted(self.unstored_use), set()
         return tuple(use for i in ids if (use := self.by_id[i].gpu) is not None)
 
@@ -427,7 +428,7 @@ class Leases:
                     yield live, member
 
     def overdue(self, now_s: float, *, after_s: float) -> list[LiveLease]:
-        """Return leases whose last deadline that a node may know passed over ``after_s`` ago."""
+        """Return leases with a promised deadline more than ``after_s`` in the past."""
         if now_s <= self.earliest_s + after_s:
             return []
         self.earliest_s = min((live.promised_s for live in self.by_id.values()), default=math.inf)
@@ -436,7 +437,7 @@ class Leases:
 
 
 def use_of(row: AttemptRow) -> LeaseUse:
-    """Return what a stored lease's GPUs have computed."""
+    """Return the GPU use in a stored lease."""
     return LeaseUse(
         lease_id=row.lease_id,
         gpu_used_us=row.gpu_used_us,

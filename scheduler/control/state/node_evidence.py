@@ -1,4 +1,4 @@
-"""What is known against nodes: faults, failures of jobs, and how fast jobs run there."""
+"""Evidence against nodes: faults, failures of jobs, and how fast jobs run there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Faults and failures that are remembered of a node, or of a job.
+#: The most faults and failures that are kept of a node, or of a job.
 MOST_FAULTS: Final = 32
-#: Stretches of running that a speed is the mean of, and those that it needs.
+#: A speed is the mean of this many periods of running, and needs at least the second figure.
 STRETCHES: Final = 3
 LEAST_STRETCHES: Final = 2
-#: Job types whose speeds by node are remembered.
+#: The most job types with stored speeds by node.
 MOST_KEYS: Final = 2000
 
 #: (job type, workers, worker type).
@@ -24,7 +24,7 @@ Key = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a job came to on a node: when, of which kind, and what was said."""
+    """A failure of a job on a node: its time, category and message."""
 
     job_id: str
     at_s: float
@@ -42,8 +42,8 @@ class Speeds:
     """How fast jobs of one kind run alone on each node.
 
     Attributes:
-        stretches: node -> steps/s of the last stretches of running.
-        means: node -> their mean, where there are enough of them.
+        stretches: node -> steps/s of the last periods of running.
+        means: node -> their mean, if there are enough of them.
         total: sum of the means.
     """
 
@@ -52,7 +52,7 @@ class Speeds:
     total: float = 0.0
 
     def add(self, node: str, steps_per_s: float) -> None:
-        """Note a stretch of running."""
+        """Add a period of running."""
         found = self.stretches.get(node)
         if found is None:
             found = self.stretches[node] = deque(maxlen=STRETCHES)
@@ -68,7 +68,7 @@ class Speeds:
         self.total -= self.means.pop(node, 0.0)
 
     def relative(self, node: str) -> float | None:
-        """Return the speed on a node beside the mean of all others; None where it is not known."""
+        """Return the speed on a node relative to the mean of all others; None if not known."""
         own, others = self.means.get(node), len(self.means) - 1
         if own is None or others < 1 or (rest := (self.total - own) / others) <= 0.0:
             return None
@@ -77,16 +77,16 @@ class Speeds:
 
 @dataclass(slots=True, kw_only=True)
 class NodeHealth:
-    """What is held against nodes; of this process.
+    """The evidence against nodes; only in memory.
 
     Attributes:
-        faults: node -> what is held against it.
-        failures: job -> (node, failure) of failures that may be its own, while it has not ended.
+        faults: node -> its faults.
+        failures: job -> (node, failure) of failures that may be the job's own, while it is active.
         sudden: node -> job -> (job type, failure) of jobs that failed there at once and nowhere
             else, since a job last ran there for a while.
         speeds: key -> how fast such jobs run on each node.
         keys: node -> keys of the jobs that ran there.
-        measured: nodes whose speeds are to be looked at.
+        measured: nodes with speeds to check.
     """
 
     faults: dict[str, deque[Fault]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class NodeHealth:
     measured: set[str] = field(default_factory=set)
 
     def copied(self) -> NodeHealth:
-        """Return a copy of what decisions need: what is slow is only told."""
+        """Return a copy of the parts that decisions need: slow nodes are only reported."""
         return NodeHealth(
             faults={name: deque(faults, MOST_FAULTS) for name, faults in self.faults.items()},
             failures={job: deque(found, MOST_FAULTS) for job, found in self.failures.items()},
@@ -105,7 +105,7 @@ class NodeHealth:
         )
 
     def measure(self, key: Key, node: str, steps_per_s: float) -> None:
-        """Note how fast a job ran alone on a node."""
+        """Add how fast a job ran alone on a node."""
         speeds = self.speeds.get(key)
         if speeds is None:
             if len(self.speeds) >= MOST_KEYS:
@@ -119,13 +119,13 @@ class NodeHealth:
         self.measured.add(node)
 
     def relative_speed(self, node: str) -> float | None:
-        """Return how fast jobs run on a node beside others of its types; None: nobody knows."""
+        """Return the speed of jobs on a node relative to others of its types; None if not known."""
         found = (self.speeds[key].relative(node) for key in self.keys.get(node, ()))
         known = [ratio for ratio in found if ratio is not None]
         return sum(known) / len(known) if known else None
 
     def trust(self, name: str) -> None:
-        """Hold nothing against a node any more."""
+        """Drop all evidence against a node."""
         self.faults.pop(name, None)
         self.sudden.pop(name, None)
         for job_id, failures in list(self.failures.items()):

@@ -1,4 +1,4 @@
-"""The nodes as control knows them: what each reported, and when."""
+"""The nodes as control knows them: each node's report, and its time."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from scheduler.domain.lease import Lease
     from scheduler.protocol.reports import NodeReport
 
-#: Part of the names of nodes whose workers are gone for ever.
+#: Part of the names of nodes with retired workers.
 RETIRED = "~retired-"
-#: Nothing, by type.
+#: No workers, by type.
 _NONE: Mapping[str, int] = MappingProxyType({})
-#: So often may a node's workers be exchanged within so long.
+#: A node's workers may be exchanged at most this often within this time.
 MOST_CHANGES: Final = 16
 CHANGES_WITHIN_S: Final = 3600.0
-#: A node that has said nothing for this part of the time after which it is lost gets nothing new.
-#: By default that is 30 s: two of an agent's polls, or three of its reports.
+#: A node gets nothing new after this part of ``node_timeout_s`` without a report. By default that
+#: is 30 s: two of an agent's polls, or three of its reports.
 SILENT: Final = 0.5
-#: A node that claims one thing now and another then is told of once within so long.
+#: A node that keeps changing its claims is reported once within this time.
 TOLD_AGAIN_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """Why nothing new starts on a node although nobody ordered so.
+    """Why control starts nothing new on a node without an operator's order.
 
     Attributes:
         since_s: from when on.
-        until_s: it is tried again then; infinity: once an operator uncordons it.
-        evidence: what happened there: job, time, kind and words of each, oldest first.
+        until_s: when the node is tried again; infinity: once an operator uncordons it.
+        evidence: the failures there: job, time, category and message of each, oldest first.
     """
 
     since_s: float
@@ -63,7 +63,7 @@ class Doubt:
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Doubt:
-        """Return what ``to_data`` was called for."""
+        """Return the doubt from the result of ``to_data``."""
         until_s = math.inf if data["until_s"] is None else data["until_s"]
         evidence = tuple(MappingProxyType(one) for one in data["evidence"])
         return cls(since_s=data["since_s"], until_s=until_s, evidence=evidence)
@@ -75,26 +75,27 @@ class NodeState:
 
     Attributes:
         name: unique.
-        first: number of its first worker; its workers are numbered on from there.
+        first: number of its first worker; its other workers have the next numbers.
         types: (n,) worker types, in the order of the node's local indices.
-        indices: (n,) these local indices; empty where they are 0, 1, ..., n - 1.
-        refused: worker type -> how many it reports beyond what is approved.
-        address: where its jobs' rank 0 can be reached.
+        indices: (n,) these local indices; empty if they are 0, 1, ..., n - 1.
+        refused: worker type -> how many it reports beyond the approved ones.
+        address: the address of rank 0 of its jobs.
         version: of its agent.
         incarnation: of the agent, as last reported.
         sequence: of the agent's newest report.
         place: where that agent's jobs run; see ``NodeReport.place``.
-        last_seen_s: when it last spoke; None since the scheduler's start.
-        lost: whether it is taken for lost.
-        silent: whether nothing new is granted there until it speaks again; see ``SILENT``.
+        last_seen_s: the time of its last report or poll; None if there is none since the
+        scheduler's start.
+        lost: whether it counts as lost.
+        silent: whether nothing new is granted there until it reports again; see ``SILENT``.
         suspects: ids of jobs that were lost there while it was silent; see ``note_death``.
         problems: position among its workers -> why a worker cannot be used.
         exclusive: worker types of which two jobs cannot share a worker there.
-        order: what an operator ordered; None for nothing.
-        reason: why.
-        doubt: why nothing new starts there unasked; None for nothing.
-        slow: how fast jobs run there beside other nodes of its types, where that is told as slow;
-            None where it is not.
+        order: the operator's order; None if there is none.
+        reason: the order's reason.
+        doubt: why control starts nothing new there; None if it does.
+        slow: speed of jobs there relative to other nodes of its types, if it is reported as slow;
+        else None.
         since_s: when the scheduler began to expect it.
         revision: of the desired set.
     """
@@ -138,44 +139,44 @@ class NodeState:
         return frozenset(i for i, problem in self.problems.items() if problem != LEAVING)
 
     def index_of(self, position: int) -> int:
-        """Return what the node calls one of its workers."""
+        """Return the node's own index of one of its workers."""
         return self.indices[position] if self.indices else position
 
     def is_news(self, report: NodeReport) -> bool:
-        """Tell whether a report is newer than what is known."""
+        """Return whether a report is newer than the last one."""
         return (report.incarnation, report.sequence) > (self.incarnation, self.sequence)
 
     @property
     def instance(self) -> str:
-        """What names the agent that serves it; empty if that tells no place."""
+        """The name of the agent that serves it; empty if the agent reports no place."""
         return instance_of(self.place, self.incarnation)
 
     def silent_since(self) -> float:
-        """Return since when it has not spoken."""
+        """Return the time of its last report or poll."""
         return self.since_s if self.last_seen_s is None else self.last_seen_s
 
     def publish(self) -> None:
-        """Count the desired set as a new one; those who wait for it are still to be told."""
+        """Count the desired set as a new one; agents that wait for it must still be notified."""
         self.revision += 1
 
 
 class NodeBook:
-    """All nodes, and which node a worker lies on."""
+    """All nodes, and the node of each worker."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, NodeState] = {}
         #: nodes that have changed since this was last emptied.
         self.touched: set[str] = set()
-        #: node -> worker type -> how many are approved; whoever is not in it may have any.
+        #: node -> worker type -> how many are approved; a node without an entry may have any.
         self.approved: Mapping[str, Mapping[str, int]] = MappingProxyType({})
         #: worker number -> (node, position there), for every worker there ever was.
         self._places: list[tuple[str, int]] = []
         #: worker number -> worker type.
         self._types: list[str] = []
         self._nodes = 0
-        #: node -> when its workers were exchanged, the last few times; of this process.
+        #: node -> the last times at which its workers were exchanged; only in memory.
         self._changes: dict[str, deque[float]] = {}
-        #: node -> when it was last told that it claims too much; of this process.
+        #: node -> when it was last reported for claiming too much; only in memory.
         self._told_s: dict[str, float] = {}
         #: nodes that were refused since their last change.
         self._refused: set[str] = set()
@@ -212,11 +213,11 @@ class NodeBook:
         self._refused.discard(name)
 
     def changes_since(self, name: str, since_s: float) -> int:
-        """Return how often a node's workers were exchanged since then; ``MOST_CHANGES`` at most."""
+        """Return how often a node's workers were exchanged since then; at most ``MOST_CHANGES``."""
         return sum(at_s > since_s for at_s in self._changes.get(name, ()))
 
     def may_tell(self, name: str, now_s: float) -> bool:
-        """Note that a node claims too much; tell whether that is to be told, or was just now."""
+        """Return whether to report a node's claim, and note it; False if it was just reported."""
         told_s = self._told_s.get(name)
         if told_s is not None and now_s - told_s < TOLD_AGAIN_S:
             return False
@@ -224,11 +225,11 @@ class NodeBook:
         return True
 
     def forget_told(self, name: str) -> None:
-        """Let what a node claims be told at once again."""
+        """Let the next claim of a node be reported at once."""
         self._told_s.pop(name, None)
 
     def is_first_refusal(self, name: str) -> bool:
-        """Note that a change was refused; tell whether it is the first one since one was not."""
+        """Note a refused change; return whether it is the first since the last accepted one."""
         first = name not in self._refused
         self._refused.add(name)
         return first
@@ -246,7 +247,7 @@ class NodeBook:
         return self._places[worker]
 
     def type_of(self, workers: tuple[int, ...]) -> str:
-        """Return the type of the workers; empty where they are of several."""
+        """Return the type of the workers; empty if they are of several types."""
         types = {self._types[worker] for worker in workers}
         return types.pop() if len(types) == 1 else ""
 
@@ -266,13 +267,13 @@ class NodeBook:
         self.touched.add(name)
 
     def silent(self, now_s: float, *, timeout_s: float) -> Iterator[NodeState]:
-        """Yield nodes that have said nothing for too long and do not count as lost."""
+        """Yield nodes that have not reported for too long and do not count as lost."""
         for state in self.by_name.values():
             if not state.lost and now_s - state.silent_since() > timeout_s:
                 yield state
 
     def fall_silent(self, now_s: float, *, timeout_s: float) -> Iterator[NodeState]:
-        """Yield nodes that may soon be lost, and do not count as silent yet."""
+        """Yield nodes that may soon be lost and do not count as silent yet."""
         for state in self.by_name.values():
             if (
                 now_s - state.silent_since() > SILENT * timeout_s

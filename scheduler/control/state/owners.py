@@ -1,7 +1,7 @@
-"""Which uid the jobs of each owner within a project run under: the same everywhere, for good.
+"""The uids under which jobs run: one for each owner within a project, the same on all nodes.
 
-A uid is given when the owner's first job comes in, and never again to anybody else: what lies on
-disks belongs to numbers. Agents that keep owners apart use it; see ``agent.process.cells.cell``.
+A uid is given with the owner's first job and never given to another owner, since files on disks
+belong to uids. Agents that keep owners apart use it; see ``agent.process.cells.cell``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from scheduler.control.state.draft import Draft
     from scheduler.control.state.settings import ControlSettings
 
-#: Before the number in the keys of settings.
+#: The prefix before the number in the keys of settings.
 KEY: Final = "uid"
 
 
 @dataclass(slots=True, kw_only=True)
 class Owners:
-    """The map. What was given stays, also where the range is another one later.
+    """The map. A given uid stays, even if the range of uids changes later.
 
     Attributes:
         uids: (project, owner) -> uid; replaced as a whole, so that views may share it.
-        unstored: pairs whose uids are not stored yet.
-        next_uid: none from here on was given.
+        unstored: pairs with uids that are not stored yet.
+        next_uid: no uid from here on was given.
     """
 
     uids: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
@@ -35,17 +35,17 @@ class Owners:
     next_uid: int = 0
 
     def of(self, project: str, owner: str) -> int | None:
-        """Return an owner's uid; None where none was given."""
+        """Return an owner's uid; None if it has none."""
         return self.uids.get((project, owner))
 
     def has_room(self, project: str, owner: str, settings: ControlSettings) -> bool:
-        """Tell whether an owner has a uid or can get one."""
+        """Return whether an owner has a uid or can get one."""
         if (project, owner) in self.uids:
             return True
         return self._next(settings) < settings.first_uid + settings.uids
 
     def give(self, pairs: Iterable[tuple[str, str]], settings: ControlSettings) -> None:
-        """Give uids to those that have none, as far as there are any, in this order."""
+        """Give uids to owners that have none, in this order, as far as uids are left."""
         first, end = self._next(settings), settings.first_uid + settings.uids
         new = dict.fromkeys(pair for pair in pairs if pair not in self.uids)
         given = dict(zip(new, range(first, end), strict=False))
@@ -56,7 +56,7 @@ class Owners:
 
     @classmethod
     def of_settings(cls, stored: Mapping[str, Any]) -> Owners:
-        """Return what stored settings say; values by key."""
+        """Return the owners from stored settings; values by key."""
         uids = {}
         for key, value in stored.items():
             kind, _, number = key.partition("/")
@@ -66,7 +66,7 @@ class Owners:
         return cls(uids=MappingProxyType(uids), next_uid=last + 1)
 
     def store(self, draft: Draft) -> None:
-        """Have what is not stored stored with a decision."""
+        """Store new uids with a decision."""
         for project, owner in self.unstored:
             number = self.uids[project, owner]
             draft.set(f"{KEY}/{number}", {"project": project, "owner": owner})

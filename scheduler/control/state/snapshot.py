@@ -1,4 +1,4 @@
-"""What a snapshot keeps of control: the engine, and what no row tells of leases."""
+"""A snapshot of control: the engine, and the state of leases that no row holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scheduler.domain.facts.commands import ComputeAllocation
     from scheduler.engine.snapshot import EngineState
 
-#: Version of what lies beside the engine in of a snapshot.
+#: Version of the part of a snapshot besides the engine's.
 VERSION = 1
 
 
@@ -25,7 +25,7 @@ class Taken:
     Attributes:
         engine: the engine's part.
         control: deadlines, revocations and timers; plain values.
-        question: what the engine has asked and nobody has answered, or None.
+        question: the engine's open question, or None.
     """
 
     engine: EngineState
@@ -34,7 +34,7 @@ class Taken:
 
 
 def take_snapshot(state: ControlState) -> Taken:
-    """Copy what a snapshot needs; quick, so that turns need not wait."""
+    """Copy the values for a snapshot; quick, so that turns need not wait."""
     leases = [
         [
             *(lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s),

@@ -1,4 +1,4 @@
-"""What control decides by: the engine, and what is known beside it."""
+"""The state that control decides by: the engine, and control's own books."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
 
-#: Clients' keys that are kept in memory.
+#: How many clients' keys are kept in memory.
 RECENT_KEYS = 20_000
 
 
@@ -37,11 +37,11 @@ class PolicyInForce:
     Attributes:
         choice: name and parameters.
         since_s: when it was chosen.
-        actor: by whom; empty for the configuration.
+        actor: the user that chose it; empty for the configuration.
         last_solve_s: how long its last answer took; None before the first.
         last_failure: why it last failed to answer; empty since it answered.
         computed_s: when its answer in force was taken over; None before the first.
-        newest_number: the engine's greatest job number that the answer in force knows.
+        newest_number: the engine's greatest job number that the answer in force covers.
         answer: the allocation in force, for views.
         question: the problem that the answer belongs to.
         baseline: job numbers (N,) and credits (N, J) when the answer came in force.
@@ -66,27 +66,27 @@ class ControlState:
     Attributes:
         engine: the functional core.
         leases: in force, by node.
-        jobs: that have not ended.
-        nodes: that are known.
-        knowledge: in what ways jobs can run, how fast, and what starting them takes.
-        policy: who answers.
-        time_dependent: whether the policy's answers change as time passes; None where it cannot be
-            used.
-        settings: what an operator may set about decisions.
+        jobs: the active ones.
+        nodes: the known ones.
+        knowledge: the ways in which jobs can run, their throughputs and launch times.
+        policy: the policy in force.
+        time_dependent: whether the policy's answers change as time passes; None if it cannot be
+        used.
+        settings: an operator's settings of decisions.
         term: the leader's fencing token.
-        progress: lease id -> steps that the engine has not been told yet.
-        table_due: whether the configuration table must be made anew.
-        health: what is held against nodes.
-        next_look_s: when leases, nodes and limits are looked at again.
-        recent_keys: clients' keys that became known last, oldest first.
-        estimates_due: whether measured throughputs have changed since the table was made.
+        progress: lease id -> steps that the engine has not received yet.
+        table_due: whether the configuration table must be rebuilt.
+        health: the evidence against nodes.
+        next_look_s: when leases, nodes and limits are checked next.
+        recent_keys: the newest clients' keys, oldest first.
+        estimates_due: whether measured throughputs have changed since the table was built.
         images: node -> images that it may soon need.
-        launches_due: whether launches were timed since the engine was last told.
-        batches_due: whether jobs whose batch may change have measured news since then.
-        mixed_due: whether rates of mixed gangs were measured since then.
-        asked: the policy whose answer is in force or on its way; None before the first.
-        budgets: what projects have used in this month, where one has a budget.
-        owners: which uid the jobs of each owner run under.
+        launches_due: whether launches were timed since the engine last received restart costs.
+        batches_due: whether jobs with a changeable batch measured news since the table was built.
+        mixed_due: whether rates of mixed gangs were measured since the table was built.
+        asked: the policy that gave the answer in force, or that is asked; None before the first.
+        budgets: the use of projects in this month, if one has a budget.
+        owners: the uid of each owner's jobs.
         reservations: name -> reservation, in the order in which they were made.
     """
 
@@ -115,7 +115,7 @@ class ControlState:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
     def remember_key(self, row: IdempotencyRow) -> None:
-        """Note a client's key, for those who looked for it before it was committed."""
+        """Remember a client's key, for a repeated request that read the store before the commit."""
         self.recent_keys[row.scope, row.key] = row
         if len(self.recent_keys) > RECENT_KEYS:
             del self.recent_keys[next(iter(self.recent_keys))]

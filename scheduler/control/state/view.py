@@ -1,10 +1,10 @@
-"""What agents and people see: what control has decided, as far as it is stored.
+"""The view for agents and people: control's decisions, as far as they are stored.
 
-The view has copies of its own. Control changes what it decides by at once; ``bring_forward`` copies
-what has changed, and is called when the decision is committed. Between two such calls nobody
-changes a view. Names are those of ``ControlState``, so that whoever reads can be given either.
+The view holds its own copies. Control changes its state at once; ``bring_forward`` copies the
+changes when the decision is committed. Between two such calls a view does not change. Its
+attributes have the names of ``ControlState``'s, so that readers accept either.
 
-Left as it is: what has been learned of throughputs, which is no decision.
+Not copied: learned throughputs, which are no decision.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class View:
-    """What is published; the attributes are those of ``ControlState``.
+    """The published state; the attributes are those of ``ControlState``.
 
     Attributes:
-        engine: as of the newest decision that is stored.
-        leases: likewise.
-        jobs: likewise, those that have not ended.
-        nodes: likewise.
-        knowledge: in what ways jobs can run, and how fast.
-        policy: who answers.
-        settings: what an operator may set about decisions.
+        engine: as of the newest stored decision.
+        leases: as of the newest stored decision.
+        jobs: the active ones, as of the newest stored decision.
+        nodes: as of the newest stored decision.
+        knowledge: the ways in which jobs can run, and their throughputs.
+        policy: the policy in force.
+        settings: an operator's settings of decisions.
         term: the leader's fencing token.
         images: node -> images that it may soon need.
         uids: (project, owner) -> uid of the owner's jobs.
-        budgets: what projects have used in this month, where one has a budget.
+        budgets: the use of projects in this month, if one has a budget.
         reservations: by name.
         statuses: how many jobs have each status.
-        outside: ids of the jobs that the engine does not know, in no order that means anything.
+        outside: ids of the jobs that the engine does not know, in no meaningful order.
     """
 
     engine: EngineView
@@ -70,7 +70,7 @@ class View:
 
     @classmethod
     def of(cls, state: ControlState) -> View:
-        """Return a view of all that there is."""
+        """Return a view of the whole state."""
         view = cls(
             engine=EngineView.of(state.engine),
             leases=Leases(),
@@ -93,7 +93,7 @@ class View:
         """Copy what has changed since the last call.
 
         Args:
-            state: what control decides by; its notes of what has changed are emptied.
+            state: control's state; its notes of changes are emptied.
             engine: whether the engine has been called since.
         """
         if engine:
