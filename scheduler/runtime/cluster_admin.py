@@ -1,4 +1,4 @@
-"""What the service tells of the cluster and lets operators change in it."""
+"""The cluster's part of the service: views of it, and operators' changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class ClusterDesk:
-    """The part of ``contract.Service`` that is about the cluster; ``LiveService`` is the rest."""
+    """The cluster's part of ``contract.Service``; ``LiveService`` is the rest."""
 
     _store: Store
     _clock: Clock
@@ -80,11 +80,11 @@ class ClusterDesk:
     async def approve_workers(
         self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
     ) -> None:
-        """Set what a node may have, by worker type; it need not be known yet."""
+        """Set the approved workers of a node, by worker type; it need not be known yet."""
         await self._tell(WorkersApproved(node=name, workers=dict(workers), actor=actor, by=by))
 
     async def remove_node(self, name: str, *, actor: str) -> None:
-        """Forget a node that is lost or drained."""
+        """Remove a node that is lost or drained."""
         await self._tell(NodeRemoved(node=name, actor=actor))
 
     def leases(self) -> tuple[LeaseView, ...]:
@@ -109,8 +109,8 @@ class ClusterDesk:
         return views.policy_view(self._view)
 
     async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
-        """Put a policy in force from the next question on."""
-        dependent = self._solver.time_dependent(choice)  # raises where it cannot be used
+        """Put a policy in force; it answers the next question."""
+        dependent = self._solver.time_dependent(choice)  # raises if it cannot be used
         await self._tell(PolicySet(choice=choice, time_dependent=dependent, actor=actor))
         return self.policy()
 
@@ -127,7 +127,7 @@ class ClusterDesk:
         return next(view for view in self.projects() if view.limits.project == limits.project)
 
     def reservations(self) -> tuple[ReservedView, ...]:
-        """Return every reservation, in the order in which their windows begin."""
+        """Return every reservation, by the start of its window."""
         return views.reservations(self._view)
 
     async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
@@ -143,15 +143,15 @@ class ClusterDesk:
         return made
 
     async def delete_reservation(self, name: str, *, actor: str) -> None:
-        """Give up a reservation."""
+        """Delete a reservation."""
         await self._tell(ReservationDeleted(name=name, actor=actor))
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
-        """Return what is known, by job type, scale factor and worker type."""
+        """Return the known throughputs, by job type, scale factor and worker type."""
         return views.throughputs(self._view)
 
     def sharing(self) -> tuple[PairView, ...]:
-        """Return what sharing workers costs pairs of jobs, sorted."""
+        """Return how much pairs of jobs slow down if they share workers, sorted."""
         return views.sharing(self._view)
 
     async def declare_throughputs(
@@ -168,6 +168,6 @@ class ClusterDesk:
         return news
 
     async def forget_throughputs(self, job_type: str, *, actor: str) -> int:
-        """Forget what is known of a job type; returns how many figures that were."""
+        """Forget the throughputs of a job type; returns how many there were."""
         figures: int = await self._tell(ThroughputsForgotten(job_type=job_type, actor=actor))
         return figures

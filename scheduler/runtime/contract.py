@@ -1,8 +1,8 @@
-"""What the daemon offers to the routes: one Protocol, and the frozen views that it returns.
+"""The daemon's interface for the routes: one Protocol, and the frozen views that it returns.
 
-Every method may raise ``NotLeadingError`` where it writes and this process does not lead,
-``StoreUnavailableError`` where the database is away, and ``NotFoundError`` where a name is unknown.
-Times are seconds since the Unix epoch. Actors are names of tokens' subjects.
+Every method may raise ``NotLeadingError`` if it writes and this process does not lead,
+``StoreUnavailableError`` if the database is away, and ``NotFoundError`` if a name is unknown. Times
+are seconds since the Unix epoch. Actors are names of tokens' subjects.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Jobs(Protocol):
     async def submit(
         self, submissions: Sequence[Submission], *, actor: str
     ) -> tuple[Submitted, ...]:
-        """Take jobs in; each stands for itself. Durable on return."""
+        """Submit jobs; one that is refused does not affect the others. Durable on return."""
         ...
 
     async def fit(self, spec: JobSpec) -> Fit:
-        """Tell whether and where a job could run; changes nothing."""
+        """Return whether and where a job could run; changes nothing."""
         ...
 
     async def act(
@@ -73,9 +73,9 @@ class Jobs(Protocol):
         reason: str = "",
         dry_run: bool = False,
     ) -> tuple[Acted, ...]:
-        """Cancel, hold, release or requeue jobs; each stands for itself.
+        """Cancel, hold, release or requeue jobs; one that fails does not affect the others.
 
-        The history keeps the reason. A dry run returns what would become of each and does nothing.
+        The history keeps the reason. A dry run returns the result for each job and changes nothing.
         """
         ...
 
@@ -88,15 +88,15 @@ class Jobs(Protocol):
         deadline_s: float | None = None,
         clear_deadline: bool = False,
     ) -> tuple[Acted, ...]:
-        """Change weight or deadline of jobs that have not ended."""
+        """Change weight or deadline of active jobs."""
         ...
 
     def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
-        """Return what is known of active jobs; others, and all on a standby, are left out."""
+        """Return the live state of active jobs; other jobs, and all on a standby, are left out."""
         ...
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
-        """Say why a job is where it is and, if asked, when it will start and end."""
+        """Return why a job has its status and, if asked, when it will start and end."""
         ...
 
 
@@ -116,21 +116,21 @@ class ClusterService(Protocol):
     async def approve_workers(
         self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
     ) -> None:
-        """Set what a node may have, by worker type; it need not be known yet.
+        """Set the approved workers of a node, by worker type; it need not be known yet.
 
         Args:
             name: of the node.
             workers: worker type -> how many.
-            actor: who says so.
+            actor: the user that approves them.
             by: ``operator``, ``enrolment`` or ``label``.
         """
         ...
 
     async def remove_node(self, name: str, *, actor: str) -> None:
-        """Forget a node that is lost or drained.
+        """Remove a node that is lost or drained.
 
         Raises:
-            ConflictError: leases are on it, or it still reports.
+            ConflictError: the node holds leases, or still reports.
         """
         ...
 
@@ -155,10 +155,10 @@ class ClusterService(Protocol):
         ...
 
     async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
-        """Put a policy in force from the next question on.
+        """Put a policy in force; it answers the next question.
 
         Raises:
-            UnknownPolicyError: there is none of that name; lists what there is.
+            UnknownPolicyError: no policy has that name; the message lists all names.
             ParameterError: a parameter is unknown or wrong.
         """
         ...
@@ -172,35 +172,35 @@ class ClusterService(Protocol):
         ...
 
     def reservations(self) -> tuple[ReservedView, ...]:
-        """Return every reservation, in the order in which their windows begin."""
+        """Return every reservation, by the start of its window."""
         ...
 
     async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
         """Reserve workers for a time window.
 
         Raises:
-            ConflictError: the name is taken, too many workers are reserved then, or the job that
-                it is for has ended.
-            InputError: the worker type is unknown, the window has passed, or the job is somebody
-                else's.
+            ConflictError: the name is in use, too many workers are reserved then, or the
+            reservation's job has ended.
+            InputError: the worker type is unknown, the window has passed, or the job belongs to
+            another user.
             NotFoundError: there is no such job.
         """
         ...
 
     async def delete_reservation(self, name: str, *, actor: str) -> None:
-        """Give up a reservation.
+        """Delete a reservation.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no reservation has that name.
         """
         ...
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
-        """Return what is known, by job type, scale factor and worker type."""
+        """Return the known throughputs, by job type, scale factor and worker type."""
         ...
 
     def sharing(self) -> tuple[PairView, ...]:
-        """Return what sharing workers costs pairs of jobs, sorted."""
+        """Return how much pairs of jobs slow down if they share workers, sorted."""
         ...
 
     async def declare_throughputs(
@@ -214,16 +214,16 @@ class ClusterService(Protocol):
 
         Args:
             figures: (job type, scale factor, worker type, steps/s) of jobs alone.
-            pairs: what sharing workers costs two jobs.
-            actor: user who declares them.
+            pairs: how much two jobs slow down if they share workers.
+            actor: the user that declares them.
         """
         ...
 
     async def forget_throughputs(self, job_type: str, *, actor: str) -> int:
-        """Forget what was declared and measured of a job type; returns how many figures.
+        """Forget declared and measured throughputs of a job type; returns how many there were.
 
         Raises:
-            NotFoundError: nothing is known of it.
+            NotFoundError: no throughput of the job type is known.
         """
         ...
 
@@ -246,8 +246,8 @@ class Agents(Protocol):
             node: the agent's.
             after: (term, revision) that the agent has.
             wait_s: how long to wait for a newer one.
-            hindrance: why secret variables may not be sent on this way; empty where they may.
-            instance: names the agent; see ``NodeReport.instance``.
+            hindrance: why secret variables may not be sent on this connection; empty if they may.
+            instance: the agent's name; see ``NodeReport.instance``.
 
         Raises:
             ConflictError: another agent serves the node.
@@ -269,13 +269,13 @@ class Agents(Protocol):
     async def report(
         self, report: NodeReport, *, address: str, version: str, enrolled: bool = False
     ) -> None:
-        """Take a report in; ends of leases are durable on return.
+        """Take in a report; ends of leases are durable on return.
 
         Args:
-            report: what an agent says.
-            address: where its jobs' rank 0 can be reached; empty: it does not say.
+            report: the agent's report.
+            address: the address of rank 0 of its jobs; empty: the agent gives none.
             version: of the agent.
-            enrolled: whether it may have no more workers than it reports first.
+            enrolled: whether the workers of its first report are approved, and no more.
         """
         ...
 
@@ -290,11 +290,11 @@ class Agents(Protocol):
         end: bool | None = None,
         nonce: str = "",
     ) -> int:
-        """Store output of a lease on a node; returns the offset to go on from.
+        """Store output of a lease on a node; returns the offset to continue from.
 
-        A piece that does not follow what is stored is dropped, and the answer says where to go on.
-        ``end`` says that nothing follows (True), that a mark will (False), or nothing of ends.
-        ``nonce`` is that of the lease, if the agent knows it.
+        A piece that does not follow the stored output is dropped; the answer is the offset to send
+        from. ``end`` is True if nothing follows, False if a mark will follow, and None if it is not
+        known. ``nonce`` is that of the lease, if the agent knows it.
         """
         ...
 
@@ -317,30 +317,30 @@ class Hooks(Protocol):
         actor: str,
         counted: bool = False,
     ) -> tuple[WebhookView, str]:
-        """Make a webhook; returns it and the secret of its signatures.
+        """Create a webhook; returns it and the secret of its signatures.
 
         Raises:
             InputError: the address cannot be used.
-            AdmissionError: there are too many, or no key to seal with.
-            ConflictError: the name is taken.
+            AdmissionError: there are too many, or there is no key to seal with.
+            ConflictError: the name is in use.
         """
         ...
 
     async def delete(self, name: str, *, actor: str) -> None:
-        """Forget a webhook."""
+        """Delete a webhook."""
         ...
 
     async def resume(self, name: str, *, actor: str, skip: bool = False) -> WebhookView:
-        """Send again, at once; ``skip``: only what happens from now on."""
+        """Send again, at once; with ``skip`` only events from now on."""
         ...
 
     async def test(self, name: str, *, actor: str) -> Posted:
-        """Send a message that says it is a test, once."""
+        """Send one message that is marked as a test."""
         ...
 
 
 class Service(Jobs, Outputs, ClusterService, Agents, Protocol):
-    """All of it."""
+    """The whole service."""
 
     @property
     def store(self) -> Store:
@@ -354,11 +354,11 @@ class Service(Jobs, Outputs, ClusterService, Agents, Protocol):
 
     @property
     def webhooks(self) -> Hooks:
-        """Addresses that are told what happens."""
+        """The webhooks that receive events."""
         ...
 
     def health(self) -> Health:
-        """Say how the daemon is."""
+        """Return the daemon's health."""
         ...
 
     async def note(

@@ -1,4 +1,4 @@
-"""What agents are told: the leases that each node is to hold."""
+"""Desired sets for agents: the leases that each node is to hold."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.service")
 
-#: An agent of the release before would start uploaded code where there is none. It is told to work
-#: where nothing is, and says so.
+#: An agent of the previous release would start a job without its uploaded code. In this folder,
+#: which does not exist, the start fails and shows why.
 NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
-#: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
+#: Ports for rank 0 of a gang; below the range from which systems choose ports themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
-#: What changes from one answer to the next while a lease lasts.
+#: Fields that change between two answers while a lease lasts.
 _PASSING = ("remaining_s", "notice_in_s")
 
 
 class DesiredSets:
-    """Tells nodes of their leases, as the view has them.
+    """Builds the desired set of each node from the view.
 
-    A lease that cannot be told is left out, and control hears of it: the node says then that it
-    knows nothing of the lease, which ends by that: it alone.
+    A lease that cannot be sent is left out and reported to control. The node then reports that it
+    does not know the lease, which ends that lease alone.
 
     Args:
-        untold: called with lease id, node and reason, once for each that cannot be told.
+        untold: called with lease id, node and reason, once for each lease that cannot be sent.
         box: opens the jobs' secret variables; one without a key by default.
-        execs: returns the commands that a node is to run, once.
+        execs: returns the commands that a node must run, once.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class DesiredSets:
         self._execs = execs
         self._untold = untold
         self._box = box or SecretBox()
-        #: node -> lease id -> (master's address, what it is told while the lease lasts).
+        #: node -> lease id -> (master's address, the JSON that is valid while the lease lasts).
         self._pieces: dict[str, dict[int, tuple[str, bytes]]] = {}
 
     def of(
         self, view: View, name: str, *, now_s: float, held_s: float, hindrance: str = ""
     ) -> Desired:
-        """Return what a node is to hold; empty for a node that is not known.
+        """Return a node's desired set; empty for a node that is not known.
 
         Args:
-            view: what is published.
+            view: the published state.
             name: of the node.
             now_s: the time.
-            held_s: for how long the request was held.
-            hindrance: why secret variables may not be sent to it; empty where they may.
+            held_s: how long the request was held.
+            hindrance: why secret variables may not be sent to it; empty if they may.
         """
         node = view.nodes.by_name.get(name)
         if node is None:
@@ -89,9 +89,9 @@ class DesiredSets:
     def json_of(
         self, view: View, name: str, *, now_s: float, held_s: float, hindrance: str = ""
     ) -> bytes:
-        """Return the same as JSON, made of pieces that last as long as their leases.
+        """Return the desired set as JSON, made of pieces that are cached while their leases last.
 
-        A thousand nodes are told within a second that most of their leases go on as they are.
+        A thousand nodes get within a second the message that most of their leases go on unchanged.
         """
         node = view.nodes.by_name.get(name)
         revision = 0 if node is None else node.revision
@@ -110,7 +110,7 @@ class DesiredSets:
                 if told is None:
                     continue
                 piece = address, told[1]
-            # One with secrets is made anew each time, for whoever asks then.
+            # A lease with secrets is built each time, for the connection that asks.
             if not view.jobs.by_id[live.lease.job_id].spec.secret_env:
                 after[lease_id] = piece
             passing = orjson.dumps(dict(zip(_PASSING, _times(live, member, now_s), strict=True)))
@@ -147,7 +147,7 @@ class DesiredSets:
 
 def _wanted(view: View, name: str) -> Iterator[tuple[LiveLease, Member]]:
     for live, member in view.leases.held_by(name):
-        # A job that has just completed is forgotten before the end of its lease is committed.
+        # A job that has just completed leaves the book before the end of its lease is committed.
         if member.wanted and live.lease.job_id in view.jobs.by_id:
             yield live, member
 
@@ -164,7 +164,7 @@ def _master(view: View, live: LiveLease) -> str:
 
 
 def _local_indices(view: View, member: Member) -> tuple[int, ...]:
-    """Return what a node calls the workers of a lease."""
+    """Return the node's own indices of a lease's workers."""
     node = view.nodes.by_name.get(member.node)
     return member.local if node is None else tuple(map(node.index_of, member.local))
 

@@ -1,7 +1,8 @@
 """Commands that people run beside their jobs' processes: ``leasehold exec``.
 
-They are no decisions: the leader keeps them in memory, and who takes over knows nothing of them;
-the agent ends what nobody knows any more. An order goes to its node with the next desired set.
+They are no decisions: the leader keeps them in memory, and the next leader does not know them. The
+agent ends a command that the leader does not know. An order goes to its node with the next desired
+set.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from scheduler.control.state.leases import Member
     from scheduler.control.state.view import View
 
-#: At once: in all, and of one job.
+#: The most commands at once: in all, and of one job.
 MOST, MOST_OF_JOB = 64, 4
-#: Bytes that one may print, and that wait for who reads them before the command has to wait.
+#: The most bytes that a command may print, and may leave unread before it has to wait.
 MOST_OUTPUT, MOST_UNREAD = 16 * 2**20, 2**20
-#: How long a node may take to take an order up, and may say nothing; how long nobody may read.
+#: How long a node may take to start an order, how long it may be silent, and how long no client may
+#: read.
 TAKEN_UP_S, SILENT_S, UNREAD_S = 30.0, 30.0, 60.0
-#: How long one that has ended is kept.
+#: How long a command that has ended is kept.
 KEPT_S: Final = 60.0
 _SHOWN: Final = 500
 
@@ -45,23 +47,23 @@ class Exec:
     """A command.
 
     Attributes:
-        exec_id: not to be guessed.
-        job_id: beside whose processes it runs.
-        node: where.
-        order: what the node is told.
-        told: whether it was.
-        asked_again: whether the node has asked for its leases once more since it was told.
-        begun_s: when it was asked for.
-        read_s: when somebody last asked for its output.
-        heard_s: when the node last said something, or None.
-        pieces: of its output that wait to be read.
-        first: number of the first of these.
+        exec_id: cannot be guessed.
+        job_id: the job that it runs beside.
+        node: the node on which it runs.
+        order: the order for the node.
+        told: whether the order was sent.
+        asked_again: whether the node has asked for its desired set again since then.
+        begun_s: when a user asked for it.
+        read_s: when a client last asked for its output.
+        heard_s: when the node last reported on it, or None.
+        pieces: unread pieces of its output.
+        first: number of the first unread piece.
         printed: bytes so far.
-        reports: of the node that were taken in.
-        exit_code: how it ended; 128 and the signal's number where one ended it, None where there
-            is a problem.
+        reports: number of the node's reports that were taken in.
+        exit_code: how it ended; 128 plus the signal's number if a signal ended it, None if there is
+        a problem.
         problem: why it did not run, or was ended.
-        stopped: whether the node is to end it.
+        stopped: whether the node must end it.
         done_s: when it had ended, or None.
     """
 
@@ -88,11 +90,11 @@ class Exec:
         """Note how it ended."""
         if self.done_s is None:
             self.problem, self.done_s = self.problem or problem, now_s
-            self.exit_code = None if self.problem else exit_code  # of what was ended, says nothing
+            self.exit_code = None if self.problem else exit_code  # of an ended command: no code
         self.tell()
 
     def tell(self) -> None:
-        """Wake who waits for output."""
+        """Wake the clients that wait for output."""
         self.news.set()
         self.news = News()
 
@@ -102,8 +104,8 @@ class Execs:
 
     Args:
         clock: the time.
-        view: what is published; raises where this process does not lead.
-        wake: lets a node's desired set be sent.
+        view: returns the published state; raises if this process does not lead.
+        wake: makes a node's desired set be sent.
         note: appends a line of history.
     """
 
@@ -122,7 +124,7 @@ class Execs:
         self._known: dict[str, Exec] = {}
 
     def forget(self) -> None:
-        """Forget all: this process leads no more."""
+        """Drop all commands: this process does not lead any more."""
         now_s = self._clock.now_s()
         for one in self._known.values():
             one.end(now_s, problem="the scheduler that knew of it leads no more")
@@ -139,20 +141,20 @@ class Execs:
         most_s: float,
         actor: str,
     ) -> Exec:
-        """Have a command run where a job runs.
+        """Start a command beside a running job.
 
         Args:
             job_id: of the job.
             command: with its arguments.
-            stdin: what it reads.
-            rank: of the process of a gang beside which it runs; the first one by default.
-            node: the same by its node's name.
+            stdin: its standard input.
+            rank: the rank of the gang's process beside which it runs; the first one by default.
+            node: the node on which it runs, instead of a rank.
             most_s: how long it may run.
-            actor: who asks.
+            actor: the user that asks.
 
         Raises:
             ConflictError: the job does not run.
-            InputError: it has no such rank or node.
+            InputError: the job has no such rank or node.
             AdmissionError: there are too many commands.
         """
         view, now_s = self._view(), self._clock.now_s()
@@ -185,17 +187,17 @@ class Execs:
         )
         shown = " ".join(command)[:_SHOWN]
         data = {"node": member.node, "lease": order.lease_id, "command": shown}
-        await self._note("job_exec", "job", job_id, actor=actor, data=data)  # first: none untold
+        await self._note("job_exec", "job", job_id, actor=actor, data=data)  # first
         self._known[one.exec_id] = one
         self._wake((member.node,))
         return one
 
     def waiting(self, node: str) -> bool:
-        """Tell whether there are orders for a node."""
+        """Return whether there are unsent orders for a node."""
         return bool(self._known) and any(self._untold(node))
 
     def orders(self, node: str) -> tuple[DesiredExec, ...]:
-        """Return the orders for a node; each is told once."""
+        """Return the orders for a node; each is sent once."""
         if not self._known:
             return ()
         found = self._untold(node)
@@ -222,13 +224,13 @@ class Execs:
         exit_code: int | None,
         problem: str,
     ) -> tuple[bool, bool]:
-        """Take in what a node says of a command.
+        """Take in a node's report on a command.
 
         Returns:
             Whether the command is to end, and whether there is room for more of its output.
 
         Raises:
-            NotFoundError: there is none of that id on the node.
+            NotFoundError: the node has no command of that id.
         """
         one = self._known.get(exec_id)
         if one is None or one.node != node:
@@ -236,7 +238,7 @@ class Execs:
         now_s = self._clock.now_s()
         self._sweep(now_s)
         one.heard_s = now_s
-        if number == one.reports:  # not one that is told again
+        if number == one.reports:  # not a repeated report
             one.reports += 1
             one.pieces += pieces
             one.printed += sum(len(piece.data) for piece in pieces)
@@ -256,7 +258,7 @@ class Execs:
         Pieces before ``after`` have been read, and are dropped.
 
         Raises:
-            NotFoundError: there is none of that id, of that job.
+            NotFoundError: the job has no command of that id.
         """
         one = self._of(job_id, exec_id)
         one.read_s = self._clock.now_s()
@@ -273,7 +275,7 @@ class Execs:
         """End a command.
 
         Raises:
-            NotFoundError: there is none of that id, of that job.
+            NotFoundError: the job has no command of that id.
         """
         one = self._of(job_id, exec_id)
         one.stopped = True
@@ -302,7 +304,7 @@ class Execs:
 
 
 def _not_begun(one: Exec) -> str:
-    """Return why a node has said nothing of a command for so long."""
+    """Return why a node has not started a command for so long."""
     why = f"node '{one.node}' has not begun it within {TAKEN_UP_S:g} s"
     if one.asked_again:
         return (
@@ -313,7 +315,7 @@ def _not_begun(one: Exec) -> str:
 
 
 def _place(members: Sequence[Member], rank: int | None, node: str | None) -> tuple[Member, int]:
-    """Return on which node a command runs, and beside which of its processes."""
+    """Return the member on which a command runs, and the position of the process beside it."""
     if node is not None:
         for member in members:
             if member.node == node:

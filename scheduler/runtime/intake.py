@@ -1,4 +1,4 @@
-"""What a submission needs of the world before it is decided: ids, hashes and stored rows."""
+"""Ids, hashes and stored rows that a submission needs before control decides on it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.store.protocol import Store
 
-#: What the JSON has where a text, or a number, may be one that cannot be stored.
+#: Parts of JSON that show text or numbers that perhaps cannot be stored.
 _SUSPECT = ("\\u0000", "\\ud", "NaN", "Infinity")
 _LONG = re.compile(r"\d{19}")
-#: Letters and digits of the random part of job ids; none that look alike.
+#: Letters and digits of the random part of job ids; no two look alike.
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
-#: Of which the random part of a job id is made; so many that each letter is as likely as others.
+#: Random bytes of a job id; so many that all letters are almost equally likely.
 _RANDOM_BYTES = 16
 _UNPLAIN = re.compile(r"[^a-z0-9]+")
 
@@ -36,12 +36,12 @@ _UNPLAIN = re.compile(r"[^a-z0-9]+")
 def submitted(
     store: Store, submissions: Sequence[Submission], *, actor: str, box: SecretBox | None = None
 ) -> JobsSubmitted:
-    """Return the fact that somebody submits jobs; reads the store, so run it in a thread.
+    """Return the fact that a user submits jobs; reads the store, so run it in a thread.
 
     Args:
-        store: what is known.
+        store: the store.
         submissions: the jobs.
-        actor: who submits them.
+        actor: the user that submits them.
         box: seals their secret variables; one without a key by default.
 
     Raises:
@@ -77,7 +77,7 @@ def submitted(
         keys=keys,
         rows={job_id: row for job_id, row in rows if row is not None},
         actor=actor,
-        documents=() if secret else documents,  # they are of the jobs before they were sealed
+        documents=() if secret else documents,  # they show the jobs before sealing
     )
 
 
@@ -86,12 +86,12 @@ def _sealed(item: Submission, job_id: str, box: SecretBox) -> Submission:
 
 
 def _without_secrets(item: Submission) -> Submission:
-    """Return a job that is refused; what refuses it need not know them."""
+    """Return a refused job without its secrets, which the refusal does not need."""
     return replace(item, spec=replace(item.spec, secret_env={}))
 
 
 def new_job_ids(names: Sequence[str]) -> list[str]:
-    """Return an id for each job: its name, as far as that is plain, and a random part."""
+    """Return an id for each job: the plain characters of its name, and a random part."""
     drawn = secrets.token_bytes(_RANDOM_BYTES * len(names))  # at once: each draw is a system call
     ids = []
     for index, name in enumerate(names):
@@ -106,28 +106,28 @@ def new_job_ids(names: Sequence[str]) -> list[str]:
 
 
 def digest_of(spec: JobSpec, document: Mapping[str, Any] | None = None) -> str:
-    """Return a hash of a specification, to tell a repetition from another job.
+    """Return a hash of a specification, which distinguishes a repeated job from another one.
 
-    The deadline is left out: where it was given as a duration, a repetition computes another one.
-    Of secret variables only the names count.
-    Empty where the specification can neither be stored nor told to an agent.
+    The deadline is left out: if it was given as a duration, a repetition computes another one. Of
+    secret variables only the names count. Empty if the specification can neither be stored nor sent
+    to an agent.
 
     Args:
         spec: the specification.
-        document: it as plain values, where somebody has written it out already.
+        document: its plain values, if the caller has them already.
     """
     data = given = spec_to_json(spec) if document is None else document
-    # What is as deep as it likes, or not part of the text below, is looked at value by value.
+    # Values of any depth, or outside the text below, are checked one by one.
     if (spec.kubernetes or spec.secret_env) and not plain_json(given):
         return ""
     if spec.deadline_s is not None:
         if not math.isfinite(spec.deadline_s):
             return ""
         data = {name: value for name, value in given.items() if name != "deadline_s"}
-    if spec.secret_env:  # a hash of secrets would tell who guesses them that he is right
+    if spec.secret_env:  # a hash of secrets would confirm a right guess
         data = {**data, "secret_env": sorted(spec.secret_env)}
     if spec.total_steps is None and spec.duration_s is None:
-        # The release before wrote it down so; what was sent to it may be sent again to this one.
+        # The previous release stored it so; a request to that release may be repeated to this one.
         data = {**data, "duration_s": UNKNOWN_DURATION_S}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     if (any(part in text for part in _SUSPECT) or _LONG.search(text)) and not plain_json(given):

@@ -1,4 +1,4 @@
-"""Sealing stored secret variables, and those of webhooks, anew under the first key."""
+"""Resealing: stored secret variables and webhooks' secrets, under the first key."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from scheduler.secret_box import SecretBox
     from scheduler.store.protocol import Store
 
-#: Jobs that are written at once.
+#: Jobs that are written in one transaction.
 _BATCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resealed:
-    """What became of stored jobs.
+    """The result of resealing.
 
     Attributes:
-        jobs: that have secret variables.
-        changed: of these, those that were sealed anew.
-        webhooks: that were sealed anew.
-        lost: which keys are lost, and which jobs and webhooks need them; empty if none is.
+        jobs: how many stored jobs have secret variables.
+        changed: how many of these were resealed.
+        webhooks: how many webhooks were resealed.
+        lost: the lost keys, and the jobs and webhooks that need them; empty if no key is lost.
     """
 
     jobs: int
@@ -37,13 +37,13 @@ class Resealed:
 
 
 def reseal(store: Store, box: SecretBox) -> Resealed:
-    """Seal the secret variables of every stored job, and webhooks, under the first key.
+    """Seal the secret variables of every stored job, and of webhooks, under the first key.
 
-    Schedulers may run meanwhile. What they have in memory stays under the key before until they are
-    restarted, so that key has to be kept until then.
+    Schedulers may run meanwhile. Their memory keeps the secrets under the old key until they are
+    restarted, so keep that key until then.
 
     Raises:
-        InputError: there is no key, or what is stored is damaged.
+        InputError: there is no key, or stored secrets are damaged.
     """
     jobs = changed = 0
     lost: list[tuple[str, Mapping[str, str]]] = []

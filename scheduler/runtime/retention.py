@@ -1,4 +1,4 @@
-"""Forgetting: jobs that ended long ago, their output and code, and old lines of history."""
+"""Retention: drops jobs that ended long ago, their output and code, and old history."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold.retention")
 
 EVERY_S = 600.0
-#: Rows that are forgotten in one transaction, so that others need not wait long.
+#: Rows that one transaction drops, so that others need not wait long.
 AT_ONCE = 500
 DAY_S = 86_400.0
 
 
 class Retention:
-    """Forgets what is older than the operator wants to keep."""
+    """Drops data that is older than the operator wants to keep."""
 
     def __init__(
         self, store: Store, logs: LogBook, clock: Clock, settings: RuntimeSettings
@@ -35,7 +35,7 @@ class Retention:
         self._settings = settings
 
     async def run(self) -> None:
-        """Forget every ten minutes, until cancelled."""
+        """Drop old data every ten minutes, until cancelled."""
         while True:
             try:
                 forgotten = await asyncio.to_thread(self.forget, self._clock.now_s())
@@ -47,7 +47,7 @@ class Retention:
             await self._clock.sleep_until(self._clock.now_s() + EVERY_S)
 
     def forget(self, now_s: float) -> int:
-        """Forget what is too old now; returns how many jobs that were."""
+        """Drop data that is too old now; returns the number of dropped jobs."""
         jobs = 0
         if math.isfinite(self._settings.finished_days):
             before_s = now_s - self._settings.finished_days * DAY_S

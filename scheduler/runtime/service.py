@@ -90,18 +90,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.service")
 
-#: What a process does before it can lead or stand by.
+#: The problem of a process that cannot lead or stand by yet.
 STARTING = (
     "starting: what plans rounds is compiled, which takes up to a minute after an installation"
 )
 RECOVERING = "recovering"
-#: Between two tries to lead with a clock that is behind what is stored.
+#: The wait between two tries to lead with a clock that is behind the stored entries.
 CLOCK_AGAIN_S = 5.0
 _NOT_READY = frozenset({STARTING, RECOVERING})
 
 
 class Forecaster(Protocol):
-    """Who predicts when jobs start and complete."""
+    """Predicts when jobs start and complete."""
 
     async def add_times(
         self,
@@ -110,12 +110,12 @@ class Forecaster(Protocol):
         *,
         changed_s: float = -math.inf,
     ) -> Explanation:
-        """Return the explanation with expected times, or with the reason why there are none.
+        """Return the explanation with expected times, or with the reason why it has none.
 
         Args:
             copied: copies control as it is published, once no decision is being stored.
             explanation: without times.
-            changed_s: when somebody has changed something last, which the times have to know.
+            changed_s: the time of the last change by a user, which the times must cover.
         """
         ...
 
@@ -127,19 +127,19 @@ class LiveService(ClusterDesk):
         store: the database.
         clock: the time.
         solver: answers questions.
-        knowledge: makes the knowledge of its stored parts.
+        knowledge: makes the knowledge from its stored parts.
         settings: of the runtime.
-        metrics: what is counted.
-        state_dir: where logs are kept.
+        metrics: the counters.
+        state_dir: the folder of logs.
         holder: this process's name among those that may lead.
-        address: where others reach it.
+        address: the address at which others reach it.
         ttl_s: of the leadership.
         forecaster: predicts times; None for no forecasts.
         version: of the program.
-        after_restore: whether an old backup was put in place: nodes may hold leases that it does
-            not know.
+        after_restore: whether an old backup was restored: nodes may hold leases that it does not
+        know.
         after_set_back: whether the system's clock was ahead before, and is right now.
-        solver_is_warm: tells whether the solver's first start is over.
+        solver_is_warm: returns whether the solver's first start is over.
         box: keeps the jobs' secret variables; one without a key by default.
         post: sends the messages of webhooks; none are sent by default.
     """
@@ -181,7 +181,7 @@ class LiveService(ClusterDesk):
         self._signals = NodeSignals()
         #: commands that run beside jobs.
         self.execs = Execs(clock, view=lambda: self._view, wake=self._signals.tell, note=self.note)
-        #: addresses that are told what happens.
+        #: the webhooks that receive events.
         self.webhooks = Webhooks(
             store,
             clock,
@@ -208,14 +208,14 @@ class LiveService(ClusterDesk):
             after_set_back=after_set_back,
         )
         self._glance: Glance | None = None
-        #: when somebody, and no node, has changed something last.
+        #: when a user, not a node, last changed something.
         self._changed_s = -math.inf
         self._problem = STARTING
         #: why this machine's clock keeps this process from leading; empty if it does not.
         self._behind = ""
         #: why the last turn could not be committed; empty if none failed.
         self._failed_turn = ""
-        #: set whenever this process begins or ceases to lead; replaced by a new one then.
+        #: set when this process begins or ceases to lead; a new one replaces it then.
         self._turned = News()
 
     # -- life -------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class LiveService(ClusterDesk):
                 await self._wait_for_clock(error)
 
     async def _wait_for_clock(self, error: WrongClockError) -> None:
-        """Let another scheduler lead, and look again after a while."""
+        """Let another scheduler lead, and try again after a while."""
         if not self._behind:
             _log.error("this scheduler does not lead: %s", error)
         self._behind = str(error)
@@ -242,13 +242,13 @@ class LiveService(ClusterDesk):
         await asyncio.sleep(CLOCK_AGAIN_S)
 
     async def stop(self) -> None:
-        """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
+        """Write a last snapshot and release the leadership. ``run`` must have been cancelled."""
         await self._keeper.release()
 
     async def begin(self, token: int, suspects: Sequence[Told] = ()) -> Driver:
-        """Load the state and answer as the leader; the driver is still to be run.
+        """Load the state and answer as the leader; the caller runs the driver.
 
-        A part of ``run``, which does both; for tests that let the driver's turns happen one by one.
+        A part of ``run``, which does both; for tests that run the driver's turns one by one.
         """
         self._problem = RECOVERING
         driver = await self._takeover.driver(token, suspects)
@@ -268,7 +268,7 @@ class LiveService(ClusterDesk):
             _log.error("%s", lost)
 
     def cease(self) -> None:
-        """Answer as the leader no more; what is under way is left to whoever leads next."""
+        """Stop answering as the leader; the next leader takes over unfinished work."""
         if self._driver is not None:
             self._driver.close()
         self._driver = None
@@ -308,7 +308,7 @@ class LiveService(ClusterDesk):
 
         Raises:
             NotLeadingError: this process does not lead, or not yet.
-            StoreUnavailableError: nobody can lead while the database is away.
+            StoreUnavailableError: the database is away, so no process can lead.
         """
         if self._driver is None:
             if self._keeper.failure is not None:
@@ -316,7 +316,7 @@ class LiveService(ClusterDesk):
             if self._problem in _NOT_READY:
                 raise StartingError(self._problem)
             leader = self._keeper.leader_address
-            # Before it leads again, a leader that was restarted finds its own earlier self.
+            # Before it leads again, a restarted leader finds its own earlier self as the leader.
             raise NotLeadingError("" if leader == self._keeper.address else leader)
         return self._driver
 
@@ -325,7 +325,7 @@ class LiveService(ClusterDesk):
         return self.driver.view
 
     def _look(self, view: View) -> Glance:
-        """Return what looks at many jobs have found since the engine was called last."""
+        """Return the results of views of many jobs, computed once per call of the engine."""
         if self._glance is None or not self._glance.shows(view):
             self._glance = Glance(view)
         return self._glance
@@ -335,7 +335,7 @@ class LiveService(ClusterDesk):
         await self._turned.wait()
 
     async def _tell(self, fact: Fact, *, patient: int = 0) -> Any:
-        """Tell control a fact; return its answer, which is durable."""
+        """Pass a fact to control; return its answer, which is durable."""
         answer = await self.driver.tell(fact, patient=patient)
         if not isinstance(fact, NodeReported):
             self._changed_s = self._clock.now_s()
@@ -346,7 +346,7 @@ class LiveService(ClusterDesk):
     async def submit(
         self, submissions: Sequence[Submission], *, actor: str
     ) -> tuple[Submitted, ...]:
-        """Take jobs in; each stands for itself. Durable on return."""
+        """Submit jobs; one that is refused does not affect the others. Durable on return."""
         sealable = self._box.can_seal
         refused = [bool(item.spec.secret_env) and not sealable for item in submissions]
         rest = [item for item, no in zip(submissions, refused, strict=True) if not no]
@@ -360,7 +360,7 @@ class LiveService(ClusterDesk):
         return tuple(without_key if no else next(left) for no in refused)
 
     async def fit(self, spec: JobSpec) -> Fit:
-        """Tell whether and where a job could run; changes nothing."""
+        """Return whether and where a job could run; changes nothing."""
         if spec.secret_env and not self._box.can_seal:
             raise AdmissionError(NO_KEY)
         return first_fit(self._view, spec)
@@ -374,7 +374,7 @@ class LiveService(ClusterDesk):
         reason: str = "",
         dry_run: bool = False,
     ) -> tuple[Acted, ...]:
-        """Cancel, hold, release or requeue jobs; each stands for itself."""
+        """Cancel, hold, release or requeue jobs; one that fails does not affect the others."""
         rows = await self._rows_of(job_ids)
         if dry_run:
             return try_act(self._view, job_ids, action, rows)
@@ -394,7 +394,7 @@ class LiveService(ClusterDesk):
         deadline_s: float | None = None,
         clear_deadline: bool = False,
     ) -> tuple[Acted, ...]:
-        """Change weight or deadline of jobs that have not ended."""
+        """Change weight or deadline of active jobs."""
         rows = await self._rows_of(job_ids)
         acted: tuple[Acted, ...] = await self._tell(
             JobChangeAsked(
@@ -418,14 +418,14 @@ class LiveService(ClusterDesk):
         return {row.job_id: row for row in rows if row is not None}
 
     def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
-        """Return what is known of active jobs; others, and all on a standby, are left out."""
+        """Return the live state of active jobs; other jobs, and all on a standby, are left out."""
         if self._driver is None:
             return {}
         view = self._driver.view
         return views.live_jobs(view, job_ids, self._look(view), now_s=self._clock.now_s())
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
-        """Say why a job is where it is and, if asked, when it will start and end."""
+        """Return why a job has its status and, if asked, when it will start and end."""
         if self._driver is None:
             return await asyncio.to_thread(with_history, explain_ended(row), self._store)
         view = self._driver.view
@@ -443,18 +443,18 @@ class LiveService(ClusterDesk):
         return explanation
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
-        """Tell whether the output that is there is all; waits a little where it is on its way."""
+        """Return whether the stored output is complete; waits a little if more is on its way."""
         return await self._output.end(job_id, wanted, is_active=self._activity(job_id))
 
     async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
-        """Return output so far, of one attempt: the newest unless told; all nodes of a gang."""
-        self._activity(job_id)()  # raises where this process does not lead
+        """Return the output so far of one attempt, by default the newest; all nodes of a gang."""
+        self._activity(job_id)()  # raises if this process does not lead
         return await self._output.read(job_id, wanted)
 
     def follow_log(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
-        """Yield output as it comes, through later attempts, and whether that is all at its end."""
+        """Yield output as it comes, through later attempts; then, whether it is complete."""
         is_active = self._activity(job_id)
-        is_active()  # raises where this process does not lead
+        is_active()  # raises if this process does not lead
         return self._output.follow(job_id, wanted, is_active=is_active)
 
     def _activity(self, job_id: str) -> Callable[[], bool]:
@@ -487,7 +487,7 @@ class LiveService(ClusterDesk):
         hindrance: str = "",
         instance: str = "",
     ) -> bytes:
-        """Return the same as JSON."""
+        """Return the desired set as JSON."""
         now_s, held_s = await self._until_newer(node, instance, after=after, wait_s=wait_s)
         assert self._desired_sets is not None
         return self._desired_sets.json_of(
@@ -497,7 +497,7 @@ class LiveService(ClusterDesk):
     async def _until_newer(
         self, node: str, instance: str, *, after: tuple[int, int], wait_s: float
     ) -> tuple[float, float]:
-        """Wait for a desired set that is newer; returns the time and how long it took.
+        """Wait for a desired set that is newer; returns the time and how long the wait took.
 
         Raises:
             ConflictError: another agent serves the node.
@@ -525,7 +525,7 @@ class LiveService(ClusterDesk):
     async def report(
         self, report: NodeReport, *, address: str, version: str, enrolled: bool = False
     ) -> None:
-        """Take a report in; ends of leases are durable on return."""
+        """Take in a report; ends of leases are durable on return."""
         await self._tell(
             NodeReported(report=report, address=address, version=version, enrolled=enrolled),
             patient=1 + sum(lease.state is LeaseState.ENDED for lease in report.leases),
@@ -542,10 +542,10 @@ class LiveService(ClusterDesk):
         end: bool | None = None,
         nonce: str = "",
     ) -> int:
-        """Store output of a lease on a node; returns the offset to go on from.
+        """Store output of a lease on a node; returns the offset to continue from.
 
         Raises:
-            NotFoundError: there was no such lease on the node, or it has been forgotten.
+            NotFoundError: there was no such lease on the node, or it has been dropped.
         """
         live = self._view.leases.by_id.get(lease_id)
         return await self._output.append(
@@ -555,14 +555,14 @@ class LiveService(ClusterDesk):
     # -- the rest ---------------------------------------------------------------------------------
 
     def leader_known(self) -> bool:
-        """Tell whether requests of agents find somebody: this process leads, or knows who does."""
+        """Return whether agents' requests find a leader: this process, or a known one."""
         return self._driver is not None or bool(self._keeper.leader_address)
 
     def health(self) -> Health:
-        """Say how the daemon is."""
+        """Return the daemon's health."""
         leading = self._driver is not None
         own = "" if leading else self._problem
-        # The keeper's writes are small, and may pass where an entry does not.
+        # The keeper's writes are small, and may succeed even if those of an entry fail.
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else views.policy_problem(self._driver.view)
@@ -603,7 +603,7 @@ class LiveService(ClusterDesk):
     async def wait_for_history(self, after_id: int, *, wait_s: float) -> int:
         """Return the newest event id, as soon as it is above ``after_id`` or after ``wait_s``."""
         driver = self._driver
-        if driver is None:  # a standby looks now and then
+        if driver is None:  # a standby polls
             await asyncio.sleep(min(wait_s, 1.0))
             return (await asyncio.to_thread(self._store.head)).event_id
         if driver.event_id <= after_id:

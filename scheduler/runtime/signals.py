@@ -1,4 +1,4 @@
-"""Waiting for news: a thousand agents do, so it costs one future each and no tasks."""
+"""Signals to waiting requests: a thousand agents wait, each at one future and no task."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
+#: How many nodes are woken at once when a round affects all of them, and the pause before the next.
 NODES_AT_ONCE: Final = 10
 NODES_PAUSE_S: Final = 0.01
 
 
 class News:
-    """Something that is told once, to everybody who waits for it."""
+    """An event that is set once and wakes everything that waits for it."""
 
     __slots__ = ("_told", "waiting")
 
     def __init__(self) -> None:
         self._told = False
-        #: who waits, in the order in which they came; ``first_of`` puts them in and takes them out.
+        #: the waiting futures, in order of arrival; ``first_of`` adds and removes them.
         self.waiting: dict[asyncio.Future[None], None] = {}
 
     def is_set(self) -> bool:
-        """Return whether it has been told."""
+        """Return whether it is set."""
         return self._told
 
     def set(self) -> None:
-        """Tell it."""
+        """Set it and wake its waiters."""
         self._told = True
         for waiter in self.waiting:
             _end(waiter)
         self.waiting.clear()
 
     async def wait(self) -> None:
-        """Wait until it is told."""
+        """Wait until it is set."""
         await first_of(self)
 
 
 async def first_of(*news: News, within_s: float | None = None) -> None:
-    """Wait until one of several is told, but not longer than ``within_s``."""
+    """Wait until one of several is set, but not longer than ``within_s``."""
     if any(one.is_set() for one in news):
         return
     loop = asyncio.get_running_loop()
@@ -63,17 +63,17 @@ def _end(waiter: asyncio.Future[None]) -> None:
 
 
 class NodeSignals:
-    """Who waits for a node's desired set, also of a node that has yet to join."""
+    """Waiters for nodes' desired sets, also for a node that has yet to join."""
 
     def __init__(self) -> None:
         self._news: dict[str, News] = {}
 
     def of(self, name: str) -> News:
-        """Return what is told when a node's desired set is another one."""
+        """Return the event that is set when a node's desired set changes."""
         return self._news.setdefault(name, News())
 
     def tell(self, names: Sequence[str]) -> None:
-        """Wake who waits for some nodes: some at a time, for others want answers too."""
+        """Wake the waiters of nodes, some at a time, so that other requests get answers too."""
         for name in names[:NODES_AT_ONCE]:
             news = self._news.pop(name, None)
             if news is not None:

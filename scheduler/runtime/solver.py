@@ -1,4 +1,4 @@
-"""Asking policies without stopping the daemon: in processes of their own, with a deadline."""
+"""Solving without stopping the daemon: policies run in processes of their own, with a deadline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("leasehold.solver")
 
 
 class Answerer(Protocol):
-    """Who knows policies by name; it goes to another process by pickle."""
+    """Knows policies by name; pickle sends it to another process."""
 
     def answer(self, key: PolicyKey, problem: Problem) -> Solved:
         """Ask a policy.
@@ -52,18 +52,18 @@ class Answerer(Protocol):
         """Return whether a policy's answers change as time passes.
 
         Raises:
-            UnknownPolicyError: there is none of that name.
+            UnknownPolicyError: no policy has that name.
             ParameterError: a parameter is unknown or wrong.
         """
         ...
 
     def serve(self, connection: Connection) -> None:
-        """Answer ``Question`` by ``Solved`` or ``Failure`` until the other end is gone."""
+        """Answer ``Question`` by ``Solved`` or ``Failure`` until the connection closes."""
         ...
 
 
 class Solver(Protocol):
-    """Who answers the engine's questions."""
+    """Answers the engine's questions."""
 
     def time_dependent(self, policy: PolicyChoice) -> bool:
         """Return whether a policy's answers change as time passes; see ``Answerer``."""
@@ -80,7 +80,7 @@ class Solver(Protocol):
     async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
         """Answer a problem.
 
-        Whoever cancels the call forgets the answer; it is still computed.
+        A cancelled call drops the answer; it is still computed.
 
         Raises:
             SupersededError: a newer question came while this one waited.
@@ -96,12 +96,12 @@ class Solver(Protocol):
 class SolverPool:
     """Answers in other processes, by default one question at a time.
 
-    While all processes are busy one question may wait; a newer one takes its place. A process that
+    While all processes are busy one question may wait; a newer one replaces it. A process that
     misses the deadline or dies is replaced.
 
     Args:
-        answerer: who answers there.
-        workers: processes, so questions that are answered at the same time.
+        answerer: answers in these processes.
+        workers: processes, and so the questions that are answered at the same time.
         deadline_s: seconds for an answer, without the wait for a process.
     """
 
@@ -115,7 +115,7 @@ class SolverPool:
         self._closed = False
 
     def time_dependent(self, policy: PolicyChoice) -> bool:
-        """Ask the one who knows policies."""
+        """Ask the answerer."""
         return self._answerer.time_dependent(policy.name, policy.parameters)
 
     async def warm(self, policy: PolicyChoice) -> None:
@@ -177,7 +177,7 @@ class SolverPool:
 
 
 class _Seat:
-    """One process at a time, and the line to it. Used by one thread at a time but for ``close``."""
+    """One process and the connection to it. Only ``close`` may run beside another thread's call."""
 
     def __init__(self, answerer: Answerer) -> None:
         self._answerer = answerer
@@ -185,7 +185,7 @@ class _Seat:
         self._process: SpawnProcess | None = None
         self._line: Connection | None = None
         self._tables = TableOnce()
-        #: whether the process has said that it listens
+        #: whether the process has reported that it listens
         self._ready = False
         self._closed = False
 
@@ -193,7 +193,7 @@ class _Seat:
         """Send a question and wait for the reply.
 
         Raises:
-            SolveError: the process died or was too late; a new one is being started.
+            SolveError: the process died or was too late; a new one is starting.
         """
         name = question.policy[0]
         if self._line is None or self._process is None or not self._process.is_alive():
@@ -224,7 +224,7 @@ class _Seat:
         self._kill()
 
     def _wait_until_ready(self) -> None:
-        """Wait for a new process to import what it needs; this is not the policy's time."""
+        """Wait for a new process to finish its imports; they do not count as the policy's time."""
         if not self._ready:
             self._receive(_START_LIMIT_S)
             self._ready = True
@@ -233,8 +233,8 @@ class _Seat:
         line, process = self._line, self._process
         if line is None or process is None:
             raise EOFError
-        # A process that does not read lets ``send`` wait for good once the pipe is full, as one
-        # that stops within an answer does ``recv``; its death ends both.
+        # If a process does not read, ``send`` waits forever once the pipe is full. If it stops
+        # within an answer, ``recv`` does. The death of the process ends both.
         late = threading.Event()
 
         def end_it() -> None:
@@ -274,12 +274,12 @@ class _Seat:
         theirs.close()
         self._line, self._tables = ours, TableOnce()
         self._ready = False
-        if self._is_closed():  # meanwhile
+        if self._is_closed():  # closed meanwhile
             self._kill()
         _log.debug("solver process %d starts", self._process.pid)
 
     def _replace(self) -> None:
-        """Start the next process now, so that its imports are done when the next question comes."""
+        """Start the next process now, so that its imports are done before the next question."""
         with contextlib.suppress(SolveError, OSError):
             self._start()
 

@@ -1,4 +1,4 @@
-"""A watchdog for the event loop: whatever blocks it is named while it does."""
+"""A watchdog for the event loop: logs the code that blocks it while it does."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-#: A stall of this length is told of again, and then of each that is twice as long.
+#: A stall of this length is logged again, and then at each doubling.
 AGAIN_S: Final = 2.0
-#: So many of the innermost functions are named; all of them where debugging is logged.
+#: How many of the innermost functions are logged; the debug log has the whole stack.
 FRAMES: Final = 5
 
 _log = logging.getLogger("leasehold.watchdog")
@@ -26,12 +26,12 @@ class StallWatchdog:
     """Pings the loop from a thread; a late answer is a stall.
 
     Args:
-        threshold_s: from when on a late answer counts.
+        threshold_s: a later answer counts as a stall.
         interval_s: pause between two pings.
-        log_every_s: at most one short stall is told of in that time; all stalls are counted. A long
-            one is told of at its beginning, again and again at doubled intervals, and at its end.
-        on_stall: told the length of each stall in seconds when it is over, in the watchdog's
-            thread.
+        log_every_s: at most one short stall is logged in that time; all stalls are counted. A long
+        one is logged at its beginning, at doubled intervals, and at its end.
+        on_stall: called with the length of each stall in seconds when it is over, in the watchdog's
+        thread.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class StallWatchdog:
             self._sit_out(answered, begin, watched)
 
     def _sit_out(self, answered: threading.Event, begin: float, watched: int) -> None:
-        """Wait for the end of a stall, and say now and then where the loop is."""
+        """Wait for the end of a stall, and log the loop's current function now and then."""
         told = time.monotonic() - self._logged_s >= self._log_every_s
         if told:
             self._tell(begin, watched)
         again_s = AGAIN_S
-        # In pieces, as the loop may end without having answered.
+        # In pieces, since the loop may end without an answer.
         while not answered.wait(0.05) and not self._stopping.is_set():
             if time.monotonic() - begin >= again_s:
                 told, again_s = True, 2 * again_s
@@ -95,7 +95,7 @@ class StallWatchdog:
             _log.warning("the event loop moves again after %.1f s", seconds)
 
     def _tell(self, begin: float, watched: int) -> None:
-        """Say where the loop is: now, since it may never come back."""
+        """Log the loop's current function: now, since it may never return."""
         now_s = time.monotonic()
         frame = sys._current_frames().get(watched)  # noqa: SLF001  there is no public way
         if frame is None:

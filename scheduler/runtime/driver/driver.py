@@ -1,4 +1,4 @@
-"""The driver: hands facts to control, stores what it decides, publishes it, and then does it."""
+"""The driver: passes facts to control, stores its decisions, publishes and performs them."""
 
 from __future__ import annotations
 
@@ -47,21 +47,22 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Head, Store
     from scheduler.views.metrics import Metrics
 
-    #: A fact, and who waits for its answer.
+    #: A fact, and the future that waits for its answer.
     Told = tuple[Fact, asyncio.Future[object]]
 
 _log = logging.getLogger("leasehold.driver")
 
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
-#: How long after its first failed attempt a commit that is tried again holds up what waits for its
-#: turn, and those whose work it carries: a database that restarts is back by then.
+#: After its first failed attempt a commit is retried. After the first time, facts that wait for
+#: their turn are refused; after the second, the facts in the turn are answered. A database that
+#: restarts is back by then.
 REFUSE_AFTER_S, ANSWER_AFTER_S = 2.0, 10.0
-#: Facts that are taken into one turn at most, and the weight of those among them that have
-#: time: when a round changes, a thousand nodes report thousands of leases that have ended, and
-#: somebody who submits a job should not have to wait until all of that is committed.
+#: The most facts in one turn, and the most weight of patient facts in it. When a round changes, a
+#: thousand nodes report thousands of ended leases. A user that submits a job should not have to
+#: wait until all of that is committed.
 FACTS_PER_TURN, PATIENT_PER_TURN = 2000, 100
-#: How long a turn may take facts in before others get a word in.
+#: How long a turn may take in facts before other tasks run.
 FACTS_SLICE_S = 0.005
 
 
@@ -69,16 +70,16 @@ class Driver:
     """Runs turns: collect facts, have control decide, commit, publish, perform.
 
     Args:
-        control: decides; nobody else tells it facts.
+        control: decides; only the driver passes facts to it.
         settings: of the runtime.
-        store: where turns are committed.
+        store: the store that turns are committed to.
         next_sequence: number of the next journal entry.
         clock: the time.
         solver: answers the engine's questions.
-        metrics: what is counted.
+        metrics: the counters.
         signals: wakes nodes that wait for their desired sets.
-        suspects: facts of a turn that failed, of which one is to blame: each gets a turn of its
-            own, before all others.
+        suspects: facts of a failed turn, one of which made it fail: each gets a turn of its own,
+        before all others.
     """
 
     def __init__(
@@ -107,47 +108,48 @@ class Driver:
         self._suspects = deque(suspects)
         #: node -> when it last asked for its desired set, since the last turn.
         self._heard: dict[str, float] = {}
-        #: futures of the scheduler's own facts, for which nobody waits.
+        #: futures of the scheduler's own facts, for which no caller waits.
         self._own: set[asyncio.Future[object]] = set()
-        #: what a turn that failed leaves to be tried again.
+        #: facts of a failed turn that must be retried.
         self.undone: list[Told] = []
         self.commits = 0
         self._wake = asyncio.Event()
-        #: whether control has decided nothing that is not published.
+        #: set while control has no unpublished decision.
         self._published = asyncio.Event()
         self._published.set()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
         self._closed = self._leaving = False
-        #: why the entry at hand cannot be committed; None while the database takes entries.
+        #: why the current entry cannot be committed; None while the database takes entries.
         self._failure: StoreUnavailableError | None = None
-        #: whether that has lasted so long that nothing more is taken in.
+        #: whether that has lasted so long that new facts are refused.
         self._blocked = False
-        #: the facts of the turn at hand.
+        #: the facts of the current turn.
         self._in_turn: Sequence[Told] = ()
-        #: newest line of history that is committed, and who waits for a newer one.
+        #: newest committed line of history, and the event that newer lines set.
         self.event_id = 0
         self.news = News()
         #: every command that was performed, in order; filled only on request.
         self.log: list[do.Command] | None = None
 
-    # -- what others call -----------------------------------------------------------------------
+    # -- for callers ----------------------------------------------------------------------------
 
     async def tell(self, fact: Fact, *, patient: int = 0) -> Any:
-        """Tell control a fact in the next turn; return its answer when that has been committed.
+        """Pass a fact to control in the next turn; return its answer once that is committed.
 
         Args:
-            fact: what is told.
-            patient: how heavy it is, if it may have to wait for a later turn so that turns are
-                short; 0 if it may not.
+            fact: the fact.
+            patient: its weight, if it may wait for a later turn so that turns are short; 0 if it
+                may not.
 
         Raises:
             NotLeadingError: this scheduler does not lead any more.
-            StoreUnavailableError: the database does not take the entry at hand, or was away for so
-                long that this scheduler leads no more. Nothing was done.
-            OutcomeUnknownError: the fact is in that entry, and is done if it is ever taken.
-            LeaseholdError: control refuses it.
+            StoreUnavailableError: the database does not take the current entry, or was away for so
+            long that this scheduler leads no more. Nothing was done.
+            OutcomeUnknownError: the fact is in that entry, and is done if the entry is ever
+            committed.
+            LeaseholdError: control refuses the fact.
         """
         if self._closed or self._blocked:
             raise self._gone()
@@ -160,7 +162,7 @@ class Driver:
         return await future
 
     def soon(self, fact: Fact) -> None:
-        """Tell control a fact in the next turn; nobody waits for its answer."""
+        """Pass a fact to control in the next turn; no caller waits for its answer."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._own.add(future)
         future.add_done_callback(self._own.discard)
@@ -169,15 +171,15 @@ class Driver:
         self._wake.set()
 
     def hear(self, node: str) -> None:
-        """Note that a node has asked for its desired set; control hears of it in the next turn."""
+        """Note that a node asked for its desired set; the next turn passes that to control."""
         self._heard[node] = self._clock.now_s()
 
     def untold(self, lease_id: int, node: str, message: str) -> None:
-        """Note that a node cannot be told of a lease."""
+        """Report to control that a lease cannot be sent to a node."""
         self.soon(LeaseUntold(lease_id=lease_id, node=node, message=message))
 
     async def copied(self) -> ControlCopy:
-        """Copy control as it is published: never what is being decided, and not yet stored.
+        """Copy control as it is published: never during a decision that is not stored yet.
 
         Raises:
             NotLeadingError: this scheduler does not lead any more.
@@ -190,11 +192,11 @@ class Driver:
 
     @property
     def view(self) -> View:
-        """What is published."""
+        """The published state."""
         return self.control.view
 
     def tell_news(self, head: Head) -> None:
-        """Wake those who wait for new lines of history."""
+        """Wake the requests that wait for new lines of history."""
         if head.event_id > self.event_id:
             self.event_id = head.event_id
             self.news.set()
@@ -204,7 +206,7 @@ class Driver:
         """Serve until cancelled, or until ``leave`` is called.
 
         Raises:
-            StaleLeaderError: somebody else leads now.
+            StaleLeaderError: another scheduler leads now.
             TurnFailedError: see ``turn``.
         """
         try:
@@ -217,12 +219,12 @@ class Driver:
             self.close()
 
     def leave(self) -> None:
-        """Let the turn at hand be the last; then what is in memory is what is stored."""
+        """Make the current turn the last; after it, memory equals the store."""
         self._leaving = True
         self._wake.set()
 
     def close(self) -> None:
-        """Take in nothing more, and let everybody who waits know."""
+        """Take in no more facts, and answer all waiting callers."""
         self._closed = True
         self._published.set()
         left = (*self._told, *(told for _, told in self._patient), *self._suspects)
@@ -234,16 +236,15 @@ class Driver:
                 task.cancel()
 
     def _gone(self) -> LeaseholdError:
-        """Return what those are told whose facts are not taken in any more."""
+        """Return the error for callers with facts that are not taken in any more."""
         failure = self._failure
         return NotLeadingError() if failure is None else type(failure)(*failure.args)
 
     def resume(self) -> None:
-        """Go on where the last leader stopped: ask the open question again, as it was asked.
+        """Continue where the last leader stopped: ask the open question again, as it was asked.
 
-        The answer is the one that the last leader would have got, so nobody can tell that there was
-        a restart. Only where the policy is another one now than the one that was asked last, it is
-        asked anew.
+        The answer is the one that the last leader would have got, so the restart changes nothing.
+        But if the policy differs from the one asked last, the engine asks again.
         """
         question, policy = self.control.question, self.view.policy.choice
         if self.control.asked != policy:
@@ -253,24 +254,24 @@ class Driver:
 
     @property
     def problem(self) -> str:
-        """Why nothing is taken in; empty while all is well."""
+        """Why no facts are taken in; empty while all is well."""
         return f"nothing can be committed: {self._failure}" if self._blocked else ""
 
     @property
     def pending(self) -> bool:
-        """Whether there is something for a turn to do now."""
+        """Whether a turn has anything to do now."""
         told = bool(self._told or self._patient or self._suspects)
         return told or self.control.next_due_s <= self._clock.now_s()
 
     # -- one turn -------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """Take in what has come, have control decide, commit, publish, and perform.
+        """Take in facts, have control decide, commit, publish, and perform.
 
         Raises:
-            TurnFailedError: the store refuses the turn for good, or control cannot take it.
-                Nothing of it is stored, and the state in memory is worth nothing any more. Where
-                one fact was told, whoever told it hears why; of several, any may be to blame, and
+            TurnFailedError: the store refuses the turn permanently, or control cannot take it.
+                Nothing of it is stored, and the state in memory must be discarded. If the turn had
+                one fact, its caller gets the error. If it had several, any may have caused it, and
                 all are in ``undone``.
         """
         told = self._in_turn = self._next_facts()
@@ -286,7 +287,7 @@ class Driver:
             for warning in decision.warnings:
                 _log.warning("%s", warning)
             head = await self._commit(self._entry(decision)) if decision.is_stored else None
-            # Nodes are told what follows from here; so nobody may see it before it is committed.
+            # Nodes act on a published decision, so it must be committed before.
             self.control.publish(decision)
             self._published.set()
             self._perform(decision, head, began_s=began_s)
@@ -297,7 +298,7 @@ class Driver:
             self._blame(told, error)
             raise TurnFailedError(f"a turn failed: {error}") from error
         except BaseException:
-            # Whether it took place is unknown to them; the next leader finds out.
+            # The callers cannot know whether the turn was stored; the next leader finds out.
             abandon(told, self._gone)
             raise
         for future, answered in answers:
@@ -320,7 +321,7 @@ class Driver:
         return told
 
     def _blame(self, told: Sequence[Told], error: Exception) -> None:
-        """Refuse the one fact that can have spoilt a turn, or keep several apart."""
+        """Refuse a failed turn's only fact, or keep its several facts for turns of their own."""
         asked = self._asked(told)
         if len(asked) == 1:
             asked.pop()[1].set_exception(error)
@@ -330,17 +331,17 @@ class Driver:
             queue.clear()
 
     def _asked(self, told: Sequence[Told]) -> list[Told]:
-        """Return the facts that somebody waits for, and drop the rest."""
+        """Return the facts that a caller waits for, and drop the rest."""
         abandon([one for one in told if one[1] in self._own], self._gone)
         return [one for one in told if not one[1].done()]
 
     async def _take_in(
         self, draft: Draft, told: Sequence[Told]
     ) -> list[tuple[asyncio.Future[object], Answered]]:
-        """Take facts in, with pauses for others, and return who is to be answered what.
+        """Take in facts, with pauses for other tasks, and return the futures with their answers.
 
-        Whoever told a fact that is refused hears so at once where the refusal tells nothing but
-        what is stored: what facts before it have changed is not there before it is committed.
+        A refused fact is answered at once if the refusal shows only stored state. After facts
+        that change something it waits for the commit.
         """
         answers = []
         stopwatch_s = self._metrics.clock
@@ -367,10 +368,10 @@ class Driver:
         )
 
     async def _commit(self, entry: Entry) -> Head:
-        """Commit, however long the database is away; an interrupted commit is looked for first.
+        """Commit, however long the database is away; checks first for an interrupted commit.
 
-        The leadership may well be renewed meanwhile: on a full disk there is often room for that,
-        and none for a large entry. So whoever waits is answered here.
+        The leadership may well be renewed meanwhile: a full disk often has room for that and not
+        for a large entry. So waiting callers are answered here.
         """
         wait_s = COMMIT_RETRY_LEAST_S
         began_s = self._metrics.clock()
@@ -404,7 +405,7 @@ class Driver:
         ]
 
     def _refuse_queued(self) -> None:
-        """Take nothing more in, and refuse what is in no turn yet; our own work is kept."""
+        """Refuse new facts and those in no turn yet, except the scheduler's own."""
         self._blocked = True
         own = [told for told in self._told if told[1] in self._own]
         asked = [told for told in self._told if told[1] not in self._own]
@@ -414,7 +415,7 @@ class Driver:
         self._suspects.clear()
 
     def _answer_in_turn(self) -> None:
-        """Tell those whose facts are in the entry at hand that it may be done later, or never."""
+        """Answer the current entry's callers that it may be committed later, or never."""
         failure = self._failure
         if failure is not None:
             asked = [told for told in self._in_turn if told[1] not in self._own]
@@ -429,7 +430,7 @@ class Driver:
         return self._store.commit(entry, token=self.view.term)
 
     def _perform(self, decision: Decision, head: Head | None, *, began_s: float) -> None:
-        """Do what a decision says that has been stored."""
+        """Perform a decision that is stored."""
         if self.log is not None:
             self.log.extend(decision.commands)
         self._signals.tell(decision.told)
@@ -504,7 +505,7 @@ class Driver:
     # -- snapshots ------------------------------------------------------------------------------
 
     def write_snapshot_soon(self) -> None:
-        """Write a snapshot beside the turns that follow; not two at a time."""
+        """Write a snapshot while turns continue; not two at a time."""
         if self._snapshot is None or self._snapshot.done():
             self._entries_since_snapshot = 0
             taken = self.control.snapshot()
@@ -523,7 +524,7 @@ class Driver:
 
 
 def abandon(told: Iterable[Told], why: Callable[[], LeaseholdError] = NotLeadingError) -> None:
-    """Tell those who wait that this leader takes their facts in no more."""
+    """Answer the callers of facts that this leader does not take in any more."""
     for _, future in told:
         if not future.done():
             future.set_exception(why())

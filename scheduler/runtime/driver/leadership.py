@@ -1,8 +1,8 @@
-"""Staying the leader, or waiting to become it.
+"""Leadership: keeping it, or waiting for it.
 
-What keeps two leaders apart is the fencing token, which the store checks at every commit. This
-keeper only sees to it that a leader that cannot renew stops acting before another one may begin,
-and that a standby takes over soon.
+The fencing token, which the store checks at every commit, keeps two leaders apart. This keeper only
+ensures two things. A leader that cannot renew stops acting before another one may begin, and a
+standby takes over soon.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.leadership")
 
-#: A leader renews, and a standby looks, so many times within the life of a leadership.
+#: How often a leader renews, and a standby checks, within ``ttl_s``.
 _TIMES_PER_TTL = 3
-#: Pause after a renewal that the database did not take, as a part of the leadership's life.
+#: The pause after a renewal that the database did not take, as a part of ``ttl_s``.
 _RETRY_PART = 0.1
 
 
@@ -32,11 +32,11 @@ class LeaderKeeper:
     """Acquires, renews and releases the leadership of one process.
 
     Args:
-        journal: where the leadership is kept.
-        clock: without its jumps it tells how long ago the last renewal was.
-        holder: this process' name; one that restarts under its old name leads again at once.
-        ttl_s: seconds after which another one may take over from a leader that is silent.
-        address: where standbys send those who want to write.
+        journal: the store of the leadership.
+        clock: without its jumps it gives the time since the last renewal.
+        holder: this process's name; one that restarts under its old name leads again at once.
+        ttl_s: seconds after which another process may take over from a silent leader.
+        address: the address to which standbys send writers.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class LeaderKeeper:
         self._token: int | None = None
         #: on our clock without its jumps: when the leadership ends unless it is renewed
         self._until_s = 0.0
-        #: who leads, as last seen, and since when that is the same, likewise.
+        #: the leader as last seen, and since when it is the same, on that clock.
         self._seen: Leadership | None = None
         self._seen_s = 0.0
-        #: the attempt to become the leader that nobody has heard the outcome of.
+        #: a running attempt to become the leader, if its caller was cancelled.
         self._asked: asyncio.Task[Leadership | None] | None = None
-        #: why the last renewal, or look at who leads, did not take place; None if it did
+        #: why the last renewal, or read of the leader, failed; None if it did not
         self.failure: StoreUnavailableError | None = None
 
     @property
@@ -67,7 +67,7 @@ class LeaderKeeper:
 
     @property
     def problem(self) -> str:
-        """The same in words; empty if the database answers."""
+        """That failure as text; empty if the database answers."""
         return "" if self.failure is None else f"the database is away: {self.failure}"
 
     @property
@@ -78,7 +78,7 @@ class LeaderKeeper:
 
     @property
     def leader_address(self) -> str:
-        """Where the leader is, by what was last seen; empty where nobody knows."""
+        """The leader's address, as last seen; empty if it is not known."""
         if self.leading:
             return self.address
         return self._seen.address if self._seen is not None else ""
@@ -86,11 +86,11 @@ class LeaderKeeper:
     async def acquire(self) -> int | None:
         """Try once to become the leader.
 
-        Another leader is taken for gone if it has not renewed for ``ttl_s`` on our clock. What it
-        wrote of its own clock says nothing: either clock may be wrong.
+        Another leader counts as gone if it has not renewed for ``ttl_s`` on our clock. The time
+        that it wrote by its own clock is not used: either clock may be wrong.
 
         Returns:
-            The fencing token, or None while another one leads.
+            The fencing token, or None while another process leads.
 
         Raises:
             StoreUnavailableError: the database is away.
@@ -116,7 +116,8 @@ class LeaderKeeper:
             )
         )
         self._asked.add_done_callback(_fetch)
-        # Whoever is stopped now may lead all the same, and has to give that up: see ``release``.
+        # A caller that is stopped now may lead all the same, and must give that up: see
+        # ``release``.
         taken = await asyncio.shield(self._asked)
         self._asked = None
         if taken is None:
@@ -127,9 +128,9 @@ class LeaderKeeper:
         return taken.token
 
     async def wait_to_lead(self) -> int:
-        """Try until this process leads; returns the fencing token. A standby spends its life here.
+        """Try until this process leads; returns the fencing token. A standby waits here.
 
-        A database that is away is waited for.
+        It also waits while the database is away.
         """
         while (token := await self._try_to_acquire()) is None:
             await self._clock.sleep_until(self._next_look_s())
@@ -154,7 +155,7 @@ class LeaderKeeper:
         return token
 
     def _next_look_s(self) -> float:
-        """Return when to look again: in a while, or as soon as the leadership runs out."""
+        """Return when to try again: in a while, or as soon as the leadership runs out."""
         passed_s = self._passed_s()
         ends_s = self._seen_s + self.ttl_s if self._seen is not None else passed_s
         pause_s = self.ttl_s / _TIMES_PER_TTL
@@ -162,7 +163,7 @@ class LeaderKeeper:
         return look_s + self._clock.jumped_s
 
     def _passed_s(self) -> float:
-        """Return the time on our clock without its jumps, which are no time that has passed."""
+        """Return the time on our clock without its jumps, in which no time passed."""
         return self._clock.now_s() - self._clock.jumped_s
 
     async def _sleep_until(self, passed_s: float) -> None:
@@ -233,6 +234,6 @@ class LeaderKeeper:
 
 
 def _fetch(done: asyncio.Task[object]) -> None:
-    """Take the outcome of a call that nobody waits for, so that asyncio does not complain."""
+    """Fetch the outcome of a call without a caller, so that asyncio does not complain."""
     if not done.cancelled():
         done.exception()

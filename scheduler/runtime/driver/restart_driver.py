@@ -1,7 +1,7 @@
-"""Run a driver, and end it without losing what is stored.
+"""Run a driver, and end it without losing stored state.
 
 The engine takes the facts of a turn in before they are stored. If the store then refuses the turn
-for good, or the engine itself fails, memory differs from what is stored. The state is loaded again,
+permanently, or the engine itself fails, memory differs from the store. The state is loaded again,
 as after a crash, and the facts are taken in one by one. A fact that fails alone is refused.
 
 A scheduler that ends waits for the turn at hand before it takes the last snapshot, since in the

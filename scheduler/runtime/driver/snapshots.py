@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import JournalEntry, Recovered, Store
 
 
-#: Why something was granted or asked, where that was not stored.
+#: The cause of a grant or a question, if it was not stored.
 _RESTARTED: Final = Cause(fact=FactKind.RESTARTED)
 _UNTOLD: Final = {name: value for name, value in encode(_RESTARTED).items() if name != "version"}
 
@@ -75,17 +75,17 @@ def recover(
     term: int,
     now_s: float,
 ) -> ControlState:
-    """Make the leader's state from the store: the last snapshot, then every entry behind it.
+    """Make the leader's state from the store: the last snapshot, then every later entry.
 
-    From the first entry on that another version has decided on, nothing is replayed; what is on
-    record counts, see ``scheduler.engine.adoption``.
+    Replay stops at the first entry that another version decided. From there on the stored rows
+    count, see ``scheduler.engine.adoption``.
 
     Args:
-        store: where jobs and settings are.
+        store: the store of jobs and settings.
         recovered: snapshot and journal entries.
         settings: of the runtime.
-        knowledge: makes the knowledge of its stored parts.
-        time_dependent: whether a policy's answers change with time; None where it is gone.
+        knowledge: makes the knowledge from its stored parts.
+        time_dependent: whether a policy's answers change with time; None if the policy is missing.
         term: the leader's fencing token.
         now_s: the time.
 
@@ -114,7 +114,7 @@ def recover(
         message = _read(recovered.snapshot)
         shell = message["shell"]
         if message.get("question") is not None:
-            # Earlier releases did not say why they asked.
+            # Earlier releases did not store why they asked.
             state.leases.question = decode({"cause": _UNTOLD} | message["question"])
         engine_state = decode_state(base64.b64decode(message["engine"]))
         state.engine = restore(engine_state, settings.engine)
@@ -140,7 +140,7 @@ def recover(
 
 
 def by_decider(recovered: Recovered) -> tuple[Sequence[JournalEntry], Sequence[JournalEntry]]:
-    """Return the entries that are to be replayed, and those from the first foreign one on."""
+    """Return the entries to replay, and those from the first one of another version on."""
     entries = recovered.entries
     foreign = (i for i, entry in enumerate(entries) if entry.decider != version.DECIDER)
     first = next(foreign, len(entries))
@@ -150,7 +150,7 @@ def by_decider(recovered: Recovered) -> tuple[Sequence[JournalEntry], Sequence[J
 def _adopt(
     state: ControlState, store: Store, tail: Sequence[JournalEntry], *, now_s: float
 ) -> None:
-    """Take over what another version has decided, as rows tell it."""
+    """Take over the decisions of another version from rows."""
     records, leases = state.jobs.by_id, state.leases.by_id
     state.engine, commands = adopt(
         state.engine,
@@ -179,7 +179,7 @@ def _read(snapshot: Snapshot) -> Any:
 
 
 def policy_in_force(store: Store, configured: PolicyChoice, *, now_s: float) -> PolicyInForce:
-    """Return the policy that somebody has put in force, else the configured one."""
+    """Return the policy that an operator has put in force, else the configured one."""
     row = next((row for row in store.settings("policy") if row.key == "policy"), None)
     if row is None:
         return PolicyInForce(choice=configured, since_s=now_s)
@@ -193,13 +193,13 @@ def _restore_jobs(state: ControlState, store: Store) -> None:
         spec = spec_from_json(row.spec)
         profile = state.knowledge.profile_of(spec, row.job_id)
         state.jobs.add(JobRecord.of_row(row, profile=profile))
-    # Those of the release before have none; stored with the first decision.
+    # Jobs of the previous release have no uids; these are stored with the first decision.
     pairs = ((record.project, record.owner) for record in state.jobs.by_id.values())
     state.owners.give(pairs, state.settings)
 
 
 def active_rows(store: Store) -> Iterator[JobRow]:
-    """Yield the stored jobs that have not ended, oldest first."""
+    """Yield the stored active jobs, oldest first."""
     where = JobFilter(statuses=ACTIVE)
     cursor = None
     while True:
@@ -229,7 +229,7 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
             worker_type=state.nodes.type_of(lease.workers),
             members=members_of(lease, state.nodes.place),
             deadline_s=deadline_s,
-            # Earlier releases wrote none, and the lease's first deadline is what is known then.
+            # Earlier releases stored none; then only the lease's first deadline is known.
             promised_s=later[0] if later else lease.deadline_s,
             plan=later[1] if len(later) > 1 else "",
             learned=later[2] if len(later) > 2 else True,
@@ -262,7 +262,7 @@ def _restore_orders(state: ControlState, stored: Mapping[str, Any], now_s: float
 
 
 def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
-    """Bring back one setting: what people ordered, and what nobody could find out again."""
+    """Restore one setting: orders of people, and values that could not be found out again."""
     node, record = state.nodes.by_name.get(rest), state.jobs.by_id.get(rest)
     if node is not None:
         _restore_of_node(node, kind, value)
@@ -297,10 +297,10 @@ def _restore_of_node(node: NodeState, kind: str, value: Any) -> None:
 
 
 def _restore_launches(state: ControlState, store: Store) -> None:
-    """Find the leases whose launches are in the history; nodes go on telling of them.
+    """Mark the leases with launches in the history; nodes continue to report them.
 
-    First steps of these leases are not recorded any more: the history may have them already, and
-    the time of one that is first reported now may lie before the restart.
+    First steps of these leases are not recorded any more. The history may have them already, and a
+    first step that is reported now may lie before the restart.
     """
     for live in state.leases.by_id.values():
         live.first_step_noted = live.launch_timed = True
@@ -312,7 +312,7 @@ def _restore_launches(state: ControlState, store: Store) -> None:
 
 
 def _park(state: ControlState) -> None:
-    """Find the jobs that the engine does not know, and what they wait for."""
+    """Park the jobs that the engine does not know, and find the jobs they wait for."""
     known = state.engine.jobs.number_of
     for record in list(state.jobs.by_id.values()):
         if record.job_id not in known:

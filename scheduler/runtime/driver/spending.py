@@ -1,4 +1,4 @@
-"""What projects have used of their budgets, by the ledger, before control counts it."""
+"""The ledger's use of projects with budgets, from before control counts it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def use_of_month(store: Store, until_s: float) -> tuple[tuple[str, str, int], ..
 
     Args:
         store: with the ledger.
-        until_s: until when; what is under a lease then counts until then.
+        until_s: the end; running leases count until then.
     """
     begin_s, _ = month_of(until_s)
     if until_s <= begin_s:
@@ -34,12 +34,12 @@ def use_of_month(store: Store, until_s: float) -> tuple[tuple[str, str, int], ..
 def restore_budgets(
     state: ControlState, store: Store, stored: Mapping[str, SettingRow], now_s: float
 ) -> None:
-    """Let a leader that starts count from now on, and know what was used and said before."""
+    """Make a starting leader count budgets from now on, with past use and past warnings."""
     for key, row in stored.items():
         kind, _, project = key.partition("/")
         if kind == KEY:
             state.budgets.told[project] = row.value["told"]
-            if row.value["told"] == "spent":  # in an earlier month too: its jobs are to go on
+            if row.value["told"] == "spent":  # in an earlier month too: its jobs must resume
                 state.jobs.stopped |= {project}
     if state.budgets.told or any(map(has_budget, state.jobs.limits.values())):
         begin_s = max(now_s, state.engine.now_s)

@@ -1,4 +1,4 @@
-"""Taking over: what is stored becomes the state of a process that leads."""
+"""Takeover: the stored state becomes the state of a process that leads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.service")
 
-#: What is done while the policy in force cannot be asked.
+#: What happens while the policy in force cannot be asked.
 MEANWHILE = (
     "the shares that it gave last stay in force, and jobs that came since have to do with workers "
     "that nobody else is due on; mend the plugin and restart, or choose another policy by "
@@ -49,19 +49,19 @@ SKIPPED_LEASES = 1_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Takeover:
-    """What a process needs to lead.
+    """Everything that a process needs to lead.
 
     Attributes:
         store: the database.
         clock: the time.
         solver: answers questions.
-        knowledge: makes the knowledge of its stored parts.
+        knowledge: makes the knowledge from its stored parts.
         settings: of the runtime.
-        metrics: what is counted.
-        signals: wake those who wait for a node.
-        after_restore: whether an old backup was put in place, and nobody has led since.
+        metrics: the counters.
+        signals: wakes nodes that wait.
+        after_restore: whether an old backup was restored, and no process has led since.
         after_set_back: whether the system's clock was ahead when entries were written, and is right
-            now.
+        now.
     """
 
     store: Store
@@ -75,11 +75,11 @@ class Takeover:
     after_set_back: bool
 
     async def driver(self, token: int, suspects: Sequence[Told]) -> Driver:
-        """Load the state and return its driver, still to be run; the database may go away.
+        """Load the state and return its driver; the database may go away meanwhile.
 
         Args:
             token: the leader's fencing token.
-            suspects: facts that were at hand when a driver before this one came to its end.
+            suspects: facts that were in progress when the previous driver ended.
         """
         while True:
             try:
@@ -121,7 +121,7 @@ class Takeover:
         )
         driver.event_id = head.event_id
         own, others = by_decider(recovered)
-        if others:  # what follows is decided from here
+        if others:  # decisions continue from here
             _log.warning(
                 "another release left %d journal entries; they are not replayed, and leases and "
                 "jobs are taken over as they are on record",
@@ -145,7 +145,7 @@ class Takeover:
         """Refuse to lead with a clock that is far from the database's.
 
         Raises:
-            WrongClockError: it is.
+            WrongClockError: the clocks differ too much.
         """
         off_s = 0.0 if server_s is None else self.clock.wall_s() - server_s
         if abs(off_s) > FAR_AHEAD_S:
@@ -156,10 +156,10 @@ class Takeover:
             )
 
     def _check_clock(self, written_s: float) -> None:
-        """Refuse to lead with a clock that is behind what is stored.
+        """Refuse to lead with a clock that is behind the stored entries.
 
         Raises:
-            WrongClockError: it is.
+            WrongClockError: the clock is behind.
         """
         ahead_s = written_s - self.clock.wall_s()
         if ahead_s <= FAR_AHEAD_S or self.after_set_back:
@@ -175,17 +175,17 @@ class Takeover:
         )
 
     def time_dependent(self, choice: PolicyChoice) -> bool | None:
-        """Tell whether a stored policy's answers change with time; None where it is gone."""
+        """Return whether a stored policy's answers change with time; None if it is missing."""
         try:
             return self.solver.time_dependent(choice)
         except (UnknownPolicyError, ParameterError):
             return None
 
     def _look_at_policy(self, policy: PolicyInForce, now_s: float) -> None:
-        """Say where the policy in force cannot be used, as a plugin that is stored may be broken.
+        """Report a policy in force that cannot be used, since a stored plugin may be broken.
 
-        Every question fails then, and the allocation in force stays. The figures, the health and
-        who asks for the policy say so from the start.
+        Every question fails then, and the allocation in force stays. The metrics, the health and
+        the policy's view show it from the start.
         """
         try:
             self.solver.time_dependent(policy.choice)
