@@ -27,7 +27,7 @@ def make_sources(names: Iterable[str]) -> tuple[tuple[str, ConfigurationSource],
 
     Raises:
         InputError: a name is unknown, given twice or used by two plugins, or its plugin fails; an
-            operator who requests a source must know that it is missing.
+            operator must know that a requested source is missing.
     """
     made: dict[str, ConfigurationSource] = {}
     for name in names:

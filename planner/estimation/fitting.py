@@ -1,6 +1,6 @@
 """The fit to known figures, with bounded rows and columns so that it never takes long.
 
-Any user who may submit jobs may declare figures, so users decide how many figures there are.
+Users may declare figures for their jobs, so users decide how many figures there are.
 """
 
 from __future__ import annotations

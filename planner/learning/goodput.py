@@ -1,9 +1,9 @@
 """Goodput: how fast a data-parallel job learns at a placement, and the batch that is best there.
 
-All functions are pure. Symbols as in Pollux: K nodes, N workers, b samples per worker and pass,
-s accumulation passes before the last, m = N b (s + 1) samples per step, m0 the initial batch. The
-rate that policies are told is in steps of the initial batch: a job whose batch may not change has
-efficiency 1, and its goodput is its throughput.
+All functions are pure. Symbols as in Pollux: K nodes, N workers, b samples per worker and pass, s
+accumulation passes before the last, m = N b (s + 1) samples per step, m0 the initial batch.
+Policies get the rate in steps of the initial batch: a job with a fixed batch has efficiency 1, and
+its goodput is its throughput.
 
 Source: Pollux (Qiao et al., OSDI 2021, section 3); AdaScale (Johnson et al., ICML 2020); the
 gradient noise scale of McCandlish et al. (2018).
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import FloatArray
 
-#: Stands for a part of the time that nothing is known of yet: so good as free, so it is tried.
+#: Value for a part of the time without data: nearly free, so that it is tried.
 FREE = 1e-8
-#: How the candidates for the batch are spaced: by the fourth root of two.
+#: Spacing of the candidates for the batch: the fourth root of two.
 _PER_DOUBLING = 4
-#: Noise beside which no batch counts, samples.
+#: Bound on the noise; beside it no batch counts, samples.
 _ENDLESS = 1e300
 
 Samples = TypeVar("Samples", float, "FloatArray")
@@ -44,13 +44,13 @@ class ThroughputModel:
     s T_grad + (T_grad^g + T_sync^g)^(1/g).
 
     Attributes:
-        alpha_c: seconds of a pass whatever its size.
+        alpha_c: fixed seconds of a pass.
         beta_c: seconds per sample of a pass.
         alpha_n: seconds of the exchange of two workers on two nodes.
         beta_n: seconds for each further worker there.
         alpha_r: seconds of the exchange of two workers on one node.
         beta_r: seconds for each further worker there.
-        gamma: 1 where computing and exchanging do not overlap; 10 where nearly all does.
+        gamma: 1 if computing and exchanging do not overlap; 10 if nearly all of it does.
     """
 
     alpha_c: float
@@ -79,20 +79,20 @@ class ThroughputModel:
         return accumulation * self.pass_s(batch_per_worker) + float(last[0, 0])
 
 
-#: Of a model, in the order of its fields.
+#: Parameters of a model, in the order of its fields.
 PARAMETERS = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """What a job measured at one placement and batch.
+    """A job's measurement at one placement and batch.
 
     Attributes:
-        nodes: that it spanned.
-        workers: that it held.
+        nodes: nodes that it spanned.
+        workers: workers that it held.
         batch_per_worker: samples per worker and pass.
         pass_s: seconds of a pass without an exchange.
-        last_pass_s: seconds of the pass at whose end gradients are exchanged.
+        last_pass_s: seconds of the pass that ends with the exchange of gradients.
     """
 
     nodes: int
@@ -102,7 +102,7 @@ class StepTime:
     last_pass_s: float
 
     def __post_init__(self) -> None:
-        """Refuse what nobody can measure, naming field and value."""
+        """Refuse impossible values, naming field and value."""
         for name in ("nodes", "workers", "batch_per_worker", "pass_s", "last_pass_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -110,13 +110,13 @@ class StepTime:
 
 
 def fit_throughput(measured: Sequence[StepTime]) -> ThroughputModel:
-    """Fit the model to what a job measured.
+    """Fit the model to a job's measurements.
 
-    Minimised is the root mean square error of the logarithms of both times, plus
-    1e-3 (g - 1)^2 + 1e-2 ((beta_n / alpha_n)^2 + (beta_r / alpha_r)^2). What there is no data of
-    is free of cost, so that it is tried: the exchange across nodes without several nodes (but not
-    below 1.1 times that on one), the further workers without more than two. With one batch alone
-    half the time of a pass counts as fixed.
+    The fit minimises the root mean square error of the logarithms of both times, plus 1e-3 (g -
+    1)^2 + 1e-2 ((beta_n / alpha_n)^2 + (beta_r / alpha_r)^2). A cost without data is taken as free,
+    so that it is tried: the exchange across nodes without several nodes (but at least 1.1 times
+    that on one node), the further workers without more than two. With only one batch half the time
+    of a pass counts as fixed.
 
     Raises:
         InputError: nothing was measured.
@@ -159,25 +159,25 @@ def noise_scale(initial_batch: float, grad_sqr: float, grad_var: float) -> float
 
 
 def efficiency(initial_batch: float, noise: float, batch: Samples) -> Samples:
-    """Return (phi + m0) / (phi + m): what a sample is worth beside one at the initial batch."""
+    """Return (phi + m0) / (phi + m): the worth of a sample relative to the initial batch."""
     finite = min(noise, _ENDLESS)
     return (finite + initial_batch) / (finite + batch)
 
 
 def gain(initial_batch: float, noise: float, batch: Samples) -> Samples:
-    """Return AdaScale's r: how many steps of the initial batch one step is worth."""
+    """Return AdaScale's r: the number of steps of the initial batch that one step is worth."""
     return batch / initial_batch * efficiency(initial_batch, noise, batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """Between what a job's batch may be chosen.
+    """Bounds of a job's batch.
 
     Attributes:
         initial: m0, samples per step of the batch by which steps are counted.
-        most: samples per step at most; equal to ``initial`` where the batch may not change.
-        least_per_worker: samples per worker and pass at least.
-        most_per_worker: likewise at most: what fits into memory.
+        most: most samples per step; equal to ``initial`` for a fixed batch.
+        least_per_worker: least samples per worker and pass.
+        most_per_worker: most samples per worker and pass: as many as fit into memory.
     """
 
     initial: int
@@ -186,7 +186,7 @@ class BatchLimits:
     most_per_worker: int
 
     def __post_init__(self) -> None:
-        """Refuse limits that leave nothing, naming field and value."""
+        """Refuse empty limits, naming field and value."""
         for low, high in (("initial", "most"), ("least_per_worker", "most_per_worker")):
             if not 1 <= getattr(self, low) <= getattr(self, high):
                 raise InputError(
@@ -202,10 +202,10 @@ class BatchLimits:
         return tuple(sorted(grid | {self.most}))
 
     def split(self, batch: int, workers: int) -> tuple[int, int] | None:
-        """Return samples per worker and pass, and accumulation; None where that does not go.
+        """Return samples per worker and pass, and accumulation; None if the batch does not fit.
 
-        One worker alone accumulates beyond the initial batch, since it has no others whose
-        gradients would show the noise.
+        A single worker accumulates beyond the initial batch, since it has no other gradients to
+        compare for the noise.
         """
         each = math.ceil(batch / workers)
         passes = math.ceil(each / self.most_per_worker)
@@ -241,14 +241,14 @@ def splits_of(limits: BatchLimits, workers: int) -> tuple[tuple[int, int], ...]:
 def best_batch(
     model: ThroughputModel, limits: BatchLimits, noise: float, *, nodes: int, workers: int
 ) -> BestBatch | None:
-    """Return the batch of the largest goodput; None where no batch fits so many workers.
+    """Return the batch of the largest goodput; None if no batch fits so many workers.
 
     Args:
         model: the job's iteration times.
         limits: of its batch.
-        noise: gradient noise scale, samples; 0 says that a larger batch is worth nothing.
-        nodes: that it spans.
-        workers: that it holds.
+        noise: gradient noise scale, samples; with 0 a larger batch gains nothing.
+        nodes: nodes that it spans.
+        workers: workers that it holds.
     """
     splits = splits_of(limits, workers)
     if not splits:
@@ -284,7 +284,7 @@ def rates_by_count(
 ) -> dict[int, float]:
     """Return steps of the initial batch per second at each worker count, packed onto few nodes.
 
-    This is what a throughput table takes for a job at several worker counts. Counts at which no
+    A throughput table takes these rates for a job at several worker counts. Counts at which no
     batch fits are left out.
     """
     found = {
@@ -317,7 +317,7 @@ def _bounds(
 
 
 def _from_search(x: FloatArray) -> FloatArray:
-    """Return (P, 7) parameters: seconds are searched by their logarithms."""
+    """Return (P, 7) parameters: the search uses logarithms of seconds."""
     result: FloatArray = np.concatenate((np.exp(x[:, :6]), x[:, 6:]), axis=1)
     return result
 
@@ -337,14 +337,14 @@ def _last_pass_s(
 
 
 def _errors(x: FloatArray, *, measured: tuple[FloatArray, ...]) -> FloatArray:
-    """Return (P,) what the fit minimises at (P, 7) points of the search."""
+    """Return (P,) the objective of the fit at (P, 7) points of the search."""
     nodes, workers, batch, pass_s, last_s = measured
     parameters = _from_search(x)
     grad = parameters[:, :1] + parameters[:, 1:2] * batch
     last = _last_pass_s(parameters, nodes, workers, batch)
     off = np.sqrt(np.mean(np.log(grad / pass_s) ** 2, axis=1) + 1e-12)
     off = off + np.sqrt(np.mean(np.log(last / last_s) ** 2, axis=1) + 1e-12)
-    # Where both are free there is nothing to say of their ratio.
+    # If both are free, their ratio says nothing.
     ratio_n, ratio_r = (
         np.where(parameters[:, b] > 2 * FREE, parameters[:, b] / parameters[:, a], 0.0)
         for a, b in ((2, 3), (4, 5))
