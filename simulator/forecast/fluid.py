@@ -1,7 +1,7 @@
-"""A replay without rounds: every job gets what X says all the time, until something happens.
+"""A replay without rounds: every job gets the time that X gives it, until the next event.
 
-Rounds follow X within a few rounds, so over hours they complete jobs when this does, and a replay
-takes one question to the policy per arrival and completion instead of a hundred rounds.
+Rounds follow X within a few rounds, so over hours they complete jobs at the same times. A replay
+asks the policy once per arrival and completion instead of planning a hundred rounds.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
 
-#: Steps of a job, in parts of all, that are taken for done.
+#: Remaining part of a job's steps at which it counts as done.
 _DONE: Final = 1e-9
-#: Above this share of the time a job is taken to run in a configuration without pause.
+#: Share of the time from which on a job counts as running in a configuration without pause.
 _ALWAYS: Final = 0.5
-#: Columns of a job that do not change, in ``Arrivals`` and in ``Problem``.
+#: Columns of a job that do not change; they exist in ``Arrivals`` and in ``Problem``.
 _OWN: Final = ("profile", "scale_factor", "total_steps", "weight", "entity")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arrivals:
-    """Jobs that come, in order of arrival.
+    """Arriving jobs, in order of arrival.
 
     Attributes:
-        arrival_s: (A,) when.
+        arrival_s: (A,) arrival times.
         profile: (A,) row of the configuration table.
         scale_factor: (A,) workers per job, their reference count.
         total_steps: (A,) steps.
@@ -53,12 +53,12 @@ class Arrivals:
         return len(self.arrival_s)
 
     def again(self, chosen: IntArray, arrival_s: FloatArray) -> Arrivals:
-        """Return chosen ones, coming at other times."""
+        """Return chosen jobs with other arrival times."""
         columns = {name: getattr(self, name)[chosen] for name in _OWN}
         return Arrivals(arrival_s=arrival_s, **columns)
 
     def part(self, begin: int, end: int) -> Arrivals:
-        """Return those from one position to before another."""
+        """Return the jobs from position ``begin`` to before ``end``."""
         chosen = np.arange(begin, end)
         return self.again(chosen, self.arrival_s[chosen])
 
@@ -71,14 +71,14 @@ def completion_s(
     *,
     most_questions: int,
 ) -> float | None:
-    """Return when a job would be complete; None if that is not seen within so many questions.
+    """Return when a job completes; None if the replay does not reach it.
 
     Args:
-        problem: the jobs that are there, with the job among them; quotas are not heeded.
-        policy: who shares out the time.
+        problem: the active jobs, including this one; quotas are ignored.
+        policy: the policy.
         number: of the job, as in ``problem.job_number``.
-        arrivals: jobs that come later, in blocks one after the other.
-        most_questions: to the policy.
+        arrivals: jobs that come later, in consecutive blocks.
+        most_questions: most questions to the policy.
 
     Raises:
         SolveError: the policy cannot answer.
@@ -114,7 +114,7 @@ def completion_s(
 
 
 class _Queue:
-    """Blocks of arrivals, of which one at a time is drawn."""
+    """Blocks of arrivals, drawn one at a time."""
 
     def __init__(self, blocks: Iterator[Arrivals]) -> None:
         self._blocks = blocks
@@ -122,13 +122,13 @@ class _Queue:
 
     @property
     def next_s(self) -> float:
-        """When the next job comes; inf if none does."""
+        """When the next job comes; inf if there is no further job."""
         while self._block is not None and not len(self._block):
             self._block = next(self._blocks, None)
         return math.inf if self._block is None else float(self._block.arrival_s[0])
 
     def until(self, now: float) -> Arrivals | None:
-        """Take the jobs of the block that have come by now; None if no job has."""
+        """Remove and return the jobs of the block that have come by ``now``; None without any."""
         if self.next_s > now or self._block is None:
             return None
         many = int(np.searchsorted(self._block.arrival_s, now, side="right"))
@@ -156,7 +156,7 @@ def _later(
     runs: IntArray,
     new: Arrivals | None,
 ) -> Problem:
-    """Return the problem at a later time, of the jobs that stay and those that have come."""
+    """Return the problem at a later time, with the jobs that stay and those that have come."""
     more = 0 if new is None else len(new)
     first = int(problem.job_number.max(initial=0)) + 1
 

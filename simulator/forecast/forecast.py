@@ -1,8 +1,8 @@
-"""The forecast: when each job starts and completes, by going on from a copy of control.
+"""The forecast: when each job starts and completes, computed from a copy of control.
 
-The engine goes on from the very state in which it is, and control's own rules say who is let in and
-whose time is up (``scheduler.control.admission``). What agents would do is left to columns of
-simulated workers: reporting every lease would take twenty times as long.
+The engine goes on from its present state, and control's own rules decide about admission and time
+limits (``scheduler.control.admission``). Columns of simulated workers replace the agents: a report
+for every lease would take twenty times as long.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.job import Job
 
 _MONTH_S = 30 * 86400.0
-#: Work after which a replay returns what it has, as ``Outlook.work`` counts it: five seconds of one
-#: core where solves are hard, one where they are easy. Counted, and not timed, so that equal states
-#: have equal forecasts however busy the machine is.
+#: Work after which a replay returns its result so far, as ``Outlook.work`` counts it: five seconds
+#: of one core with hard solves, one with easy ones. Work is counted, not timed, so that equal
+#: states have equal forecasts on a busy machine too.
 MOST_WORK = 40_000
-#: What a question to the policy weighs beside a moment of the replay (0.3 ms): for itself, and for
-#: each so many jobs in it. Measured with 10 to 1,000 jobs: 2 to 16 ms under policies that solve.
+#: Weight of a question to the policy relative to a moment of the replay (0.3 ms): a fixed part, and
+#: one unit for this many jobs in it. Measured with 10 to 1,000 jobs: 2 to 16 ms under policies that
+#: solve.
 _QUESTION, _JOBS_PER_UNIT = 10, 20
-#: Why a job ends that does not complete.
+#: Why a job ends without completing.
 _ENDINGS = {
     "time_limit": "its time limit is over before it is done",
     "dependency_failed": "a job that it depends on does not complete",
@@ -64,10 +65,10 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForecastInput:
-    """What a forecast is made of.
+    """The input of a forecast.
 
     Attributes:
-        control: a copy of what decides.
+        control: a copy of control's state.
         now_s: the time; not before the copy's.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
     """
@@ -77,7 +78,7 @@ class ForecastInput:
     sources: tuple[str, ...] = ()
 
     def pack(self) -> bytes:
-        """Return it in a form that goes to another process."""
+        """Return the input as bytes for another process."""
         out = BytesIO()
         pickler = pickle.Pickler(out)
         pickler.dispatch_table = {**dispatch_table, **_REDUCE}
@@ -93,7 +94,7 @@ def _proxy(values: dict[object, object]) -> Mapping[object, object]:
     return MappingProxyType(values)
 
 
-#: What the library cannot pickle.
+#: Types that the library cannot pickle.
 _REDUCE: Mapping[type, Any] = {MappingProxyType: _reduce}
 
 
@@ -104,8 +105,8 @@ class JobTimes:
     Attributes:
         start_s: its first lease from now on; 0 if it runs. None if it was not reached.
         completion_s: when its last step is done. None if it was not reached.
-        unknown: why nobody knows the latter; else empty.
-        ending: why it will end without completing; else empty.
+        unknown: why ``completion_s`` cannot be known; empty otherwise.
+        ending: why it will end without completing; empty otherwise.
     """
 
     start_s: float | None
@@ -116,13 +117,13 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What will happen if no job comes, nothing fails and the throughputs are right.
+    """The future if no job comes, nothing fails and the throughputs are right.
 
     Attributes:
-        times: job id -> when, for every job that has not ended and is not held.
-        reached_s: how far the replay went, in seconds from now.
-        complete: whether every job ended in it whose end can be known.
-        work: that it took; see ``Outlook.work``.
+        times: job id -> times, for every job that has not ended and is not held.
+        reached_s: end of the replay, in seconds from now.
+        complete: whether every job with a knowable end has ended in it.
+        work: its work; see ``Outlook.work``.
         note: why it ended early; empty if it did not.
     """
 
@@ -136,7 +137,7 @@ class Forecast:
 def forecast_packed(
     packed: bytes, *, limit_s: float = _MONTH_S, most_work: int = MOST_WORK
 ) -> Forecast:
-    """Do as ``forecast`` with what ``ForecastInput.pack`` returned."""
+    """Do the same as ``forecast`` with the bytes of ``ForecastInput.pack``."""
     asked: ForecastInput = pickle.loads(packed)  # noqa: S301  this program's own
     return forecast(asked, limit_s=limit_s, most_work=most_work)
 
@@ -144,12 +145,12 @@ def forecast_packed(
 def forecast(
     asked: ForecastInput, *, limit_s: float = _MONTH_S, most_work: int = MOST_WORK
 ) -> Forecast:
-    """Replay what control will decide from now on.
+    """Replay the decisions of control from now on.
 
     Args:
-        asked: from where.
+        asked: the input.
         limit_s: how far to look ahead, in simulated seconds.
-        most_work: work after which it returns what it has; see ``Outlook.work``.
+        most_work: work after which it returns its result so far; see ``Outlook.work``.
 
     Raises:
         LeaseholdError: the policy is unknown, or its parameters are wrong.
@@ -179,7 +180,7 @@ class Outlook:
     """The engine's future from a copy of control on.
 
     Attributes:
-        left: ids of the jobs that have not ended, and of which it can be known when they will.
+        left: ids of the jobs that have not ended and have a knowable end.
     """
 
     def __init__(self, asked: ForecastInput) -> None:
@@ -196,7 +197,7 @@ class Outlook:
         self._question = copied.question
         self._run = self._simulation(copied)
         self._standstill = Standstill(self._run, state.engine)
-        #: job id -> why nobody knows when it will be done, as the run has shown.
+        #: job id -> why its end cannot be known, as the run has shown.
         self._found: dict[str, str] = {}
 
     def _simulation(self, copied: ControlCopy) -> Simulation:
@@ -223,7 +224,7 @@ class Outlook:
                 ),
                 most_told=np.array([one.most_told for one in prospects]),
                 launch_s=np.array([one.launch_s for one in prospects]),
-                # Who saves something leaves when it is told; others work on until they have to.
+                # A job that saves its work leaves at its notice; others work until they must leave.
                 notice_s=np.array([0.0 if one.saves else math.inf for one in prospects]),
                 pace=np.array([one.pace for one in prospects]),
             ),
@@ -231,22 +232,22 @@ class Outlook:
 
     @property
     def work(self) -> int:
-        """What was done so far: moments and questions, which weigh more the more jobs they have."""
+        """Work so far: moments and questions, which weigh more the more jobs they have."""
         asked = _QUESTION * self._run.questions + self._run.jobs_asked // _JOBS_PER_UNIT
         return self._steps + asked
 
     @property
     def reached_s(self) -> float:
-        """How far the clock is, in seconds from now."""
+        """Time of the replay, in seconds from now."""
         return self._run.now_s - self._now_s
 
     def enter(self) -> None:
-        """Have everything happen that follows at once."""
+        """Handle the immediate consequences of the present state."""
         self._run.enter(self._question)
         self._note_ends()
 
     def step(self) -> None:
-        """Jump to the next moment at which something happens."""
+        """Jump to the next event."""
         self._steps += 1
         self._run.step()
         self._note_ends()
@@ -255,7 +256,7 @@ class Outlook:
         self.left -= self._admission.ended.keys()
 
     def reason_to_stop(self, limit_s: float, most_work: int) -> str:
-        """Say why it makes no sense to go on; empty if it does."""
+        """Return why the replay should stop; empty if it should go on."""
         if self.reached_s > limit_s:
             return f"looked {limit_s:.0f} s ahead"
         if self.work >= most_work:
@@ -265,7 +266,7 @@ class Outlook:
         return ""
 
     def stands_still(self) -> bool:
-        """Tell whether nothing will change any more; then nobody knows when the others will end."""
+        """Return whether nothing will change; the ends of the other jobs are then unknowable."""
         if not self._standstill.reached(self.left):
             return False
         holders = self._standstill.holders
@@ -283,7 +284,7 @@ class Outlook:
         return True
 
     def times(self) -> dict[str, JobTimes]:
-        """Return when each job starts and completes, as far as that is known by now."""
+        """Return when each job starts and completes, as far as it is known by now."""
         found = {job_id: rest for job_id, *rest in self._run.times()}
         return {one.job.job_id: self._times(one, *found[one.job.job_id]) for one in self._shown}
 
@@ -304,18 +305,18 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prospect:
-    """What is taken for the truth of a job; see ``Beginning``.
+    """The assumed truth about a job; see ``Beginning``.
 
     Attributes:
-        job: as the engine knows it, or will.
+        job: the engine's job, present or future.
         profile: row of the table.
-        held: whether somebody holds it.
+        held: whether a user holds it.
         runs: whether it holds workers that it is not about to give back.
-        saves: whether something of it outlives a lease that ends early; else it begins anew.
+        saves: whether some of its work outlives a lease that ends early; if not, it restarts.
         steps_done: by now.
-        unknown: why nobody knows when it will be done; else empty. Unless it only waits for others,
-            it then goes on for ever, and is taken for nearly done once it has done all of its
-            steps, as in the service.
+        unknown: why its end cannot be known; empty otherwise. Unless the job only waits for others,
+            it then never ends, and counts as nearly done once it has done all of its steps, as in
+            the service.
     """
 
     job: Job
@@ -333,7 +334,7 @@ class _Prospect:
 
 
 def _best_table(state: ControlState) -> ConfigurationTable:
-    """Return the best estimates of throughputs, whatever policies are shown."""
+    """Return the best estimates of throughputs, independent of the policies' own table."""
     return state.knowledge.table(
         state.engine.cluster,
         space_sharing=state.policy.choice.space_sharing,
@@ -342,7 +343,7 @@ def _best_table(state: ControlState) -> ConfigurationTable:
 
 
 def _prospects(state: ControlState, now_s: float) -> list[_Prospect]:
-    """Return what is taken for the truth of each job, those first that the engine knows."""
+    """Return the assumed truth about each job, first the jobs that the engine knows."""
     table, sources = _best_table(state), _Sources(state)
     engine = state.engine
     found = [
@@ -450,10 +451,10 @@ def _lease(state: ControlState, live: LiveLease, one: _Prospect, now_s: float) -
 
 
 def _speed(state: ControlState, sources: _Sources, record: JobRecord, live: LiveLease) -> float:
-    """Return the steps/s by which a running job's end is forecast; 0 for what the table says.
+    """Return the steps/s for the forecast of a running job; 0 to use the table.
 
-    What a job has reported itself says more of it than what is known of its type, but for the
-    first moments of a type that has been measured often.
+    A job's own reports are more precise than the figures of its type, except in the first moments
+    of a type that has been measured often.
     """
     if record.spec.total_steps is None:
         return 0.0
@@ -463,7 +464,7 @@ def _speed(state: ControlState, sources: _Sources, record: JobRecord, live: Live
 
 
 def _unknown(sources: _Sources, record: JobRecord, steps: float, *, speed: float) -> str:
-    """Say why nobody knows when a job will be done; empty if that can be worked out."""
+    """Return why a job's end cannot be known; empty if it can be computed."""
     spec = record.spec
     if spec.total_steps is not None:
         if speed > 0.0 or sources.of(record.profile) - {Source.ASSUMED}:
@@ -480,14 +481,14 @@ def _unknown(sources: _Sources, record: JobRecord, steps: float, *, speed: float
 
 
 class _Sources:
-    """Where the figures come from of how fast jobs are, where they could run; by profile."""
+    """Sources of the throughputs in all ways that a job could run; by profile."""
 
     def __init__(self, state: ControlState) -> None:
         self._state = state
         self._known: dict[int, set[Source]] = {}
 
     def of(self, profile: int) -> set[Source]:
-        """Return them for the jobs of a profile, of which there may be thousands."""
+        """Return the sources for a profile; cached, since it may have thousands of jobs."""
         if profile not in self._known:
             knowledge = self._state.knowledge
             found = knowledge.ways(knowledge.key(profile), self._state.engine.cluster)

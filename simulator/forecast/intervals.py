@@ -1,10 +1,10 @@
-"""Intervals for completion times: futures drawn from the past, and what past promises missed.
+"""Intervals for completion times: futures drawn from the past, and errors of past forecasts.
 
-At its submission each job's completion is replayed without rounds (``fluid``) in some futures. They
-differ in the jobs that are still to come: days of the past, drawn with replacement (the moving
+Each job's completion is replayed at its submission without rounds (``fluid``) in several futures.
+They differ in the jobs that are still to come: days of the past, drawn with replacement (the moving
 block bootstrap of Kuensch 1989), as far ahead as the past goes back. The mean of the futures is the
-forecast. Their quantiles are the interval, widened by what earlier promises missed by the time of
-the submission (conformal calibration: Vovk et al. 2005; of quantiles, Romano et al. 2019).
+forecast. Their quantiles are the interval, widened by the errors of earlier forecasts known at the
+submission (conformal calibration: Vovk et al. 2005; of quantiles, Romano et al. 2019).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from simulator.result import SimulationResult
     from simulator.simulation import Simulation
 
-#: Length of a piece of the past, or all of it where it is shorter.
+#: Length of a piece of the past; all of the past if that is shorter.
 _BLOCK_S: Final = 86_400.0
-#: So many jobs must have come before anything is said of those to come.
+#: Jobs that must have come before future arrivals are drawn.
 _LEAST_PAST: Final = 5
-#: Promises that the widening is learned from: the last so many, and none from fewer than these.
+#: Forecasts that determine the widening: at most the last 200, and at least 20.
 _MOST_SCORED, _LEAST_SCORED = 200, 20
-#: Questions to the policy in one future.
+#: Most questions to the policy in one future.
 _MOST_QUESTIONS: Final = 50_000
 
 
@@ -51,11 +51,11 @@ def run_with_forecasts(
     """Run a simulation, and forecast the completion of some of its jobs at their submission.
 
     Args:
-        simulation: that has not begun.
-        jobs: of it, in order of arrival.
+        simulation: the simulation before its start.
+        jobs: its jobs, in order of arrival.
         profiles: the row of the table for each.
-        request: that it was made of.
-        progress: is told how far the run is, and then how many forecasts are made.
+        request: its request.
+        progress: called with the progress of the run, then of the forecasts.
     """
     first, beyond = request.window or (0, len(jobs))
     measured = range(first, min(beyond, len(jobs)))
@@ -79,9 +79,9 @@ class Futures:
     """Futures of one job at its submission.
 
     Attributes:
-        completion: (F,) seconds from submission to completion, ascending; fewer than were asked for
-            where some were not seen to the end.
-        alone_s: the same if no further job comes; None if it was not seen to the end.
+        completion: (F,) seconds from submission to completion, ascending; fewer than requested if
+            some futures did not reach it.
+        alone_s: the same if no further job comes; None if the replay did not reach it.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Futures:
         """Replay the futures.
 
         Args:
-            problem: the jobs that are there, the new one among them.
+            problem: the active jobs, including the new one.
             policy: in force.
             number: of the new job.
-            past: all that came up to now, in order of arrival.
-            futures: how many.
-            rng: of the draws.
+            past: all arrivals up to now, in order.
+            futures: number of futures.
+            rng: for the draws.
         """
 
         def ends(arrivals: Iterator[Arrivals]) -> float | None:
@@ -122,10 +122,10 @@ class Futures:
 
 
 def draw(past: Arrivals, now: float, rng: np.random.Generator) -> Iterator[Arrivals]:
-    """Yield what may come after now: pieces of the past one after another.
+    """Yield possible future arrivals: consecutive pieces of the past.
 
-    They end as far ahead as the past goes back: beyond, it says nothing, and the rate of a few
-    minutes would flood the cluster for weeks.
+    They end as far ahead as the past goes back: it says nothing about later times, and the rate of
+    a few minutes would flood the cluster for weeks.
     """
     span_s = now - float(past.arrival_s[0]) if len(past) else 0.0
     if len(past) < _LEAST_PAST or span_s <= 0:
@@ -137,7 +137,7 @@ def draw(past: Arrivals, now: float, rng: np.random.Generator) -> Iterator[Arriv
         low = int(np.searchsorted(past.arrival_s, begin))
         chosen = np.arange(low, int(np.searchsorted(past.arrival_s, begin + length_s, "right")))
         at_s = past.arrival_s[chosen] - begin
-        if length_s == span_s:  # the only piece that there is, begun anywhere
+        if length_s == span_s:  # only one piece fits, so it begins anywhere
             at_s = (at_s + rng.uniform(0.0, length_s)) % length_s
             order = np.argsort(at_s, kind="stable")
             chosen, at_s = chosen[order], at_s[order]
@@ -146,20 +146,21 @@ def draw(past: Arrivals, now: float, rng: np.random.Generator) -> Iterator[Arriv
 
 
 class Calibration:
-    """By how much intervals are widened, learned from promises whose jobs have ended."""
+    """The widening of intervals, learned from forecasts of jobs that have ended."""
 
     def __init__(self, confidence: float) -> None:
-        #: share of what comes that may lie beyond each of the bounds.
+        #: probability that may lie beyond each of the bounds.
         self._beyond = (1.0 - confidence) / 2.0
         #: (ended at, ln of low over actual, ln of actual over high) of each promise.
         self._missed: list[tuple[float, float, float]] = []
 
     def quantiles(self, completion: FloatArray, slack_s: float) -> tuple[float, float]:
-        """Return the bounds that the futures themselves give.
+        """Return the bounds by the futures alone.
 
         Args:
             completion: (F,) seconds to completion.
-            slack_s: so much more on either side, but never down to 0: leases begin with rounds.
+            slack_s: added on either side, but at most half of the lower bound: leases begin with
+                rounds.
         """
         low, high = np.quantile(
             completion, (self._beyond, 1.0 - self._beyond), method="inverted_cdf"
@@ -167,7 +168,7 @@ class Calibration:
         return max(float(low) - slack_s, float(low) / 2.0), float(high) + slack_s
 
     def widened(self, low_s: float, high_s: float, now: float) -> tuple[float, float]:
-        """Return bounds as wide as the promises that were over by now should have been."""
+        """Return bounds widened by the errors of the forecasts that have ended by ``now``."""
         known = sorted(one for one in self._missed if one[0] <= now)[-_MOST_SCORED:]
         if len(known) < _LEAST_SCORED:
             return low_s, high_s
@@ -177,12 +178,12 @@ class Calibration:
         return low_s * math.exp(-max(below, 0.0)), high_s * math.exp(max(above, 0.0))
 
     def learn(self, low_s: float, high_s: float, actual_s: float, *, ended_s: float) -> None:
-        """Note what came of an interval that the futures gave."""
+        """Add the errors of the futures' interval for a job that has ended."""
         self._missed.append((ended_s, math.log(low_s / actual_s), math.log(actual_s / high_s)))
 
 
 class Submissions:
-    """The state at the submission of chosen jobs, noted while a simulation runs."""
+    """The problems at the submission of chosen jobs, recorded while a simulation runs."""
 
     def __init__(self, jobs: Sequence[Job], profiles: Sequence[int], chosen: Iterable[int]) -> None:
         """Watch for jobs.
@@ -198,7 +199,7 @@ class Submissions:
         self._noted: dict[int, tuple[Problem, int]] = {}
 
     def note(self, problem: Problem, job_of: Mapping[int, Job]) -> None:
-        """Look at a question to the policy."""
+        """Record the problem of a question if it is the first one with a chosen job."""
         for number in problem.job_number[::-1].tolist():
             position = self._waited.pop(job_of[number].job_id, None)
             if position is not None:
@@ -213,13 +214,13 @@ class Submissions:
         options: ForecastOptions,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[SubmissionForecast, ...]:
-        """Forecast each of them as it would have been at its submission.
+        """Forecast each of the jobs as of its submission.
 
         Args:
             ends_s: when each job of the simulation completed; None if it did not.
-            make_policy: returns the policy, anew.
-            options: how many futures, and what the intervals are to hold.
-            progress: is told how many are done, of how many.
+            make_policy: returns a new policy.
+            options: number of futures, and confidence of the intervals.
+            progress: called with the number of finished forecasts, and their total.
         """
         calibration, policy = Calibration(options.confidence), make_policy()
         everything = self._arrivals()

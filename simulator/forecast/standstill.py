@@ -1,8 +1,8 @@
-"""When a forecast has seen everything that will ever happen: rounds go on, and nothing changes.
+"""Standstill of a forecast: rounds go on, but nothing changes any more.
 
-Jobs of which nobody knows when they will be done hold what others need, or what those need is out
-of service. Going on would repeat the same round until the forecast's work is used up, which is half
-a minute of a core.
+Jobs without a knowable end hold the workers that others need, or those workers are out of service.
+Going on would repeat the same round until the forecast's work is used up, which is half a minute of
+a core.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from scheduler.engine.engine import Engine
     from simulator.simulation import Simulation
 
-#: Rounds through which the same leases have to be held, before the rest is looked at.
+#: Rounds in which the same leases must be held before the other conditions are checked.
 ROUNDS: Final = 3
-#: Who is due so much of all its time holds its workers in every round; it falls behind nobody.
+#: A job with this share of all its time holds its workers in every round.
 _ALL: Final = 1.0 - 1e-6
 
 
 class Standstill:
     """Watches a run for the moment from which on every round is the same.
 
-    That is so when nothing but rounds is to come (no arrival, end, failure, time limit, wait after
-    a failure, or window of a reservation), the policy is not asked any more, the same leases are
-    held as some rounds ago, and credits cannot turn that: whoever holds workers is due all of its
-    time, while those that wait are due none, or is not to be preempted.
+    This needs four conditions. Only rounds follow (no arrival, end, failure, time limit, wait after
+    a failure, or window of a reservation). The policy is not asked any more. The leases are the
+    same as some rounds ago. Credits cannot change that: each job with workers is due all of its
+    time, while waiting jobs are due no time, or it is not preemptible.
 
     Args:
-        run: what is watched.
-        engine: that decides in it.
+        run: the run to watch.
+        engine: its engine.
     """
 
     def __init__(self, run: Simulation, engine: Engine) -> None:
@@ -42,7 +42,7 @@ class Standstill:
         self._since = self._looked = engine.round_number
 
     def reached(self, left: Collection[str]) -> bool:
-        """Tell whether no job of some will ever end, as far as this run goes; after each step.
+        """Return whether none of some jobs will ever end in this run; call it after each step.
 
         Args:
             left: ids of jobs that would end if they ran.
@@ -56,7 +56,7 @@ class Standstill:
             self._same, self._since = same, number
         if number - self._since < ROUNDS or not self._run.only_rounds_follow:
             return False
-        # Windows and a later turn of the month change what may run.
+        # Windows of reservations change which jobs may run.
         return not self._engine.reservations and self._is_settled(left)
 
     def _is_settled(self, left: Collection[str]) -> bool:

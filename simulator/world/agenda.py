@@ -1,4 +1,4 @@
-"""What is to happen at times that are known from the start."""
+"""Events at times that are known from the start."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _T = TypeVar("_T")
 
 
 class Agenda(Generic[_T]):
-    """Entries by time; those of one time in the order in which they were given."""
+    """Entries by time; entries of one time stay in the given order."""
 
     def __init__(self, entries: Iterable[tuple[float, _T]]) -> None:
-        #: the next one last.
+        #: remaining entries, the next one last.
         self._left = sorted(entries, key=itemgetter(0))[::-1]
 
     @property
     def next_s(self) -> float:
-        """When the next one is due; inf if there is none."""
+        """When the next entry is due; inf without entries."""
         return self._left[-1][0] if self._left else math.inf
 
     def take(self, now_s: float) -> list[_T]:
-        """Return those that are due, and forget them."""
+        """Remove and return the entries that are due."""
         due = []
         while self._left and self._left[-1][0] <= now_s:
             due.append(self._left.pop()[1])

@@ -1,4 +1,4 @@
-"""Where a run of the engine begins that goes on from another run, or from the service."""
+"""The start of an engine run that goes on from another run, or from the service."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A lease that is in force where a run begins.
+    """A lease in force at the start of a run.
 
     Attributes:
         lease: as it was granted.
         steps_done: of its job by now.
         launch_s: seconds until the job makes progress; 0 for one that runs.
-        over: (when, why) it will be over, where it has been revoked; None where it goes on.
+        over: (when, why) it ends, if it has been revoked; None if it goes on.
     """
 
     lease: Lease
@@ -33,7 +33,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Beginning:
-    """The state of the engine, and what is true of the N jobs of a run.
+    """The state of the engine, and the truth about the N jobs of a run.
 
     Attributes:
         engine: goes on from here.
@@ -41,13 +41,13 @@ class Beginning:
         now_s: the time.
         timers: the engine's.
         held: leases in force, by id.
-        total_steps: (N,) steps in all; inf for a job that goes on for ever.
+        total_steps: (N,) steps in all; inf for a job that never ends.
         safe_steps: (N,) steps that outlive a lease so far.
-        most_left: (N,) steps that are left at most when a job has to stop.
-        most_told: (N,) steps that the engine hears of at most.
-        launch_s: (N,) what starting on workers costs.
-        notice_s: (N,) how long a job works on after a notice; inf: until its workers are wanted.
-        pace: (N,) how fast a job is, over what the table says.
+        most_left: (N,) most steps that are kept when a job has to stop.
+        most_told: (N,) most steps that are reported to the engine.
+        launch_s: (N,) cost of starting on workers.
+        notice_s: (N,) how long a job works on after a notice; inf: until its workers are needed.
+        pace: (N,) speed of a job relative to the table.
     """
 
     engine: Engine

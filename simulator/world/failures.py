@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A node that dies with all that runs on it, and comes back empty.
+    """A node that dies with everything on it, and comes back empty.
 
     Attributes:
         node: its name.
-        lost_s: when nothing is heard of it any more.
-        back_s: when it is there again, later than that; inf for never.
+        lost_s: time of its last sign of life.
+        back_s: when it is back, later than that; inf for never.
     """
 
     node: str
@@ -45,9 +45,9 @@ class FailureModel:
         straggler_share: part of the workers that is slow, 0 to 1.
         straggler_speed: speed of a slow worker relative to a healthy one, above 0, up to 1.
         job_mtbf_s: mean running time between failures of a job itself; inf for never.
-        checkpoint_interval_s: how often running jobs checkpoint; a loss costs what came since.
+        checkpoint_interval_s: how often running jobs checkpoint; a loss costs the work since then.
         outages: nodes that are lost at known times; only in replays of the service.
-        mishaps: (job id, what happens to it), once each; only in replays of the service.
+        mishaps: (job id, mishap), once each; only in replays of the service.
     """
 
     mtbf_s: float = math.inf
@@ -60,17 +60,17 @@ class FailureModel:
     mishaps: tuple[tuple[str, Mishap], ...] = ()
 
     def mishaps_of_jobs(self) -> dict[str, list[Mishap]]:
-        """Return job id -> what happens to it, the first to come first."""
+        """Return job id -> its mishaps, the earliest first."""
         found: dict[str, list[Mishap]] = {}
         for job_id, mishap in sorted(self.mishaps, key=lambda pair: pair[1].steps):
             found.setdefault(job_id, []).append(mishap)
         return found
 
     def check_names(self, *, nodes: Container[str], jobs: Container[str]) -> None:
-        """Make sure that all nodes and jobs are there that are named.
+        """Check that all named nodes and jobs exist.
 
         Raises:
-            InputError: one is not.
+            InputError: one does not exist.
         """
         for outage in self.outages:
             if outage.node not in nodes:
@@ -89,12 +89,12 @@ _LIMITS = {
     "checkpoint_interval_s": (0.0, math.inf),
 }
 _LISTS = ("outages", "mishaps")
-#: How a job may end by a mishap -> what its node says.
+#: End of a job by a mishap -> its node's report.
 _ENDS = {"failed": LeaseEnd.FAILED, "out_of_memory": LeaseEnd.OOM}
 
 
 def read_failures(path: str | None) -> FailureModel:
-    """Read a YAML file whose keys are the fields of ``FailureModel``; None for no failures.
+    """Read a YAML file with the fields of ``FailureModel`` as keys; None for no failures.
 
     Raises:
         InputError: the file cannot be read, or has an unknown key or a value out of range.
@@ -143,7 +143,7 @@ def _entries(document: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _fields(entry: Any, what: str, required: tuple[str, ...], more: tuple[str, ...] = ()) -> Any:
-    """Return the fields of an entry, with texts where names are meant."""
+    """Return the fields of an entry, after a check of its keys."""
     keys = set(entry) if isinstance(entry, dict) else set()
     if not (set(required) <= keys <= {*required, *more}):
         wanted = ", ".join((*required, *(f"{key} (may be left out)" for key in more)))
@@ -168,14 +168,14 @@ def _mishap(entry: Any) -> tuple[str, Mishap]:
 
 
 class FailureProcess:
-    """Draws when workers are lost and when they return."""
+    """Draws when workers fail and when they return."""
 
     def __init__(self, model: FailureModel, workers: int, rng: np.random.Generator) -> None:
         self._model = model
         self._rng = rng
         #: (time, worker, True if it is lost then and False if it returns)
         self._heap: list[tuple[float, int, bool]] = []
-        #: whether jobs fail by themselves.
+        #: whether jobs fail on their own.
         self.jobs_fail = math.isfinite(model.job_mtbf_s)
         slow = rng.random(workers) < model.straggler_share
         #: (W,) speed relative to a healthy worker.
@@ -187,11 +187,11 @@ class FailureProcess:
 
     @property
     def next_s(self) -> float:
-        """When something happens next; inf if never."""
+        """When the next event happens; inf if never."""
         return self._heap[0][0] if self._heap else math.inf
 
     def pop(self) -> tuple[int, bool]:
-        """Take the next happening: (worker, whether it is lost rather than back)."""
+        """Take the next event: (worker, True if it is lost, False if it is back)."""
         at_s, worker, lost = heapq.heappop(self._heap)
         mean = self._model.repair_s if lost else self._model.mtbf_s
         next_s = at_s + float(self._rng.exponential(mean))
@@ -205,7 +205,7 @@ class FailureProcess:
         return np.array([self.draw_job_failure_s() for _ in range(leases)])
 
     def draw_job_failure_s(self) -> float:
-        """Draw the running time after which a lease's job fails by itself; inf for never."""
+        """Draw the running time after which a lease's job fails on its own; inf for never."""
         if not self.jobs_fail:
             return math.inf
         return float(self._rng.exponential(self._model.job_mtbf_s))

@@ -1,8 +1,8 @@
-"""Jobs whose batch may change: how fast they learn depends on their workers and their progress.
+"""Jobs with a variable batch: their speed depends on their workers and their progress.
 
 A job runs at the batch at which it learns fastest on its workers (``planner.learning.goodput``).
-Its gradient noise grows as it learns, so larger batches become worth more, and so do more workers.
-The engine is told the rates at every worker count each minute.
+Its gradient noise grows as it learns, so larger batches and more workers become worth more. The
+engine gets the rates at every worker count each minute.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from scheduler.domain.sources import SharedWay
     from scheduler.domain.throughputs.ways import CatalogueKey
 
-#: How often the engine is told what is known of learning jobs.
+#: Seconds between updates of the learning jobs' rates in the engine.
 REFRESH_S: Final = 60.0
-#: Nodes that a gang spans, as far as step times tell: one, or several.
+#: Nodes that a gang spans, as step times distinguish them: one, or several.
 _ONE, _SEVERAL = 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningType:
-    """A job type whose batch may change. Its steps are those of the initial batch.
+    """A job type with a variable batch. Its steps are those of the initial batch.
 
     Attributes:
-        limits: between what its batch may be chosen.
+        limits: bounds of its batch.
         noise: (step, gradient noise scale in samples) from that step on, by ascending steps from 0.
-        models: its step times by worker type; on others it does not run.
+        models: its step times by worker type; it does not run on other types.
     """
 
     limits: BatchLimits
@@ -51,7 +51,7 @@ class LearningType:
     models: Mapping[str, ThroughputModel]
 
     def noise_at(self, steps: float) -> tuple[float, float]:
-        """Return the noise scale after so many steps, and up to which step it stays so."""
+        """Return the noise scale after ``steps``, and the step up to which it holds."""
         after = bisect_right(self.noise, (steps, math.inf))
         until = self.noise[after][0] if after < len(self.noise) else math.inf
         return self.noise[after - 1][1], until
@@ -66,10 +66,10 @@ class LearningType:
 
 
 class LearningSource(ConfigurationSource):
-    """Another source, and beside it jobs whose batch may change, each a job type of its own.
+    """Another source, and jobs with a variable batch, each as a job type of its own.
 
     Args:
-        others: what is known of all other jobs.
+        others: the source for all other jobs.
         types: by the name of the job type in a key.
     """
 
@@ -102,7 +102,7 @@ class LearningSource(ConfigurationSource):
         )
 
     def _localities(self, name: str, worker_type: str, count: int) -> list[tuple[str, float]]:
-        """Return the localities of so many workers, in an order that stays, with steps/s."""
+        """Return the localities of ``count`` workers, in a fixed order, with steps/s."""
         nodes = ((CONSOLIDATED, _ONE), (ANYWHERE, _SEVERAL)) if count > 1 else ((ANYWHERE, _ONE),)
         noise = self.noise[name]
         return [
@@ -117,29 +117,29 @@ class LearningSource(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return what the other source says; learning jobs share with nobody."""
+        """Return the answer of the other source; learning jobs do not share."""
         if one.job_type in self._types or other.job_type in self._types:
             return ()
         return self._others.shared(one, other, cluster, exclusive)
 
     def may_share(self, key: CatalogueKey) -> bool:
-        """Return what the other source says; learning jobs share with nobody."""
+        """Return the answer of the other source; learning jobs do not share."""
         return key.job_type not in self._types and self._others.may_share(key)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return the worker types and the job's noise scale, or what the other source says."""
+        """Return the worker types and the job's noise scale, or the other source's revision."""
         if key.job_type not in self._types:
             return self._others.revision(key, cluster)
         return cluster.type_names, self.noise[key.job_type]
 
 
 class SimulatedLearning:
-    """The learning jobs of a run: their true rates, and what is known of them.
+    """The learning jobs of a run: their true rates, and the rates that the engine knows.
 
     Args:
         source: of the true rates.
-        builder: of the table that the engine is told; its source is that one, or shows it.
-        names: (N,) of each job in keys of the source; empty for jobs that do not learn.
+        builder: of the engine's table; its source is ``source``, or wraps it.
+        names: (N,) name of each job in keys of the source; empty for jobs that do not learn.
         types: of the names.
         keys: of the table's profiles.
         cluster: the workers.
@@ -166,7 +166,7 @@ class SimulatedLearning:
         self._type_of = [name for node in cluster.nodes for name in node.workers]
 
     def rate(self, job: int, workers: tuple[int, ...], steps: float) -> tuple[float, float] | None:
-        """Return steps/s of a job from a step on, and up to which; None if it does not learn."""
+        """Return steps/s of a job from a step on, and until which; None if it does not learn."""
         name = self._names[job]
         if not name:
             return None
@@ -183,7 +183,7 @@ class SimulatedLearning:
     def known(
         self, running: Sequence[tuple[int, tuple[int, ...]]], steps: FloatArray
     ) -> ConfigurationTable | None:
-        """Return the rates by what jobs have learned by now; None if all are as before."""
+        """Return the table by the jobs' present noise; None if no noise has changed."""
         noise, changed = self._source.noise, False
         for job, _ in running:
             if name := self._names[job]:
@@ -196,12 +196,12 @@ class SimulatedLearning:
 
 
 def names_of(jobs: Sequence[Job], types: Mapping[str, LearningType]) -> list[str]:
-    """Return (N,) a name that no job type has for each job that learns; empty for others."""
+    """Return (N,) a unique job type name for each job that learns; empty for others."""
     return [f"{job.job_type}\0{job.job_id}" if job.job_type in types else "" for job in jobs]
 
 
 def read_learning(path: str) -> dict[str, LearningType]:
-    """Read the job types whose batch may change from a YAML file.
+    """Read the job types with a variable batch from a YAML file.
 
     It maps a job type to ``batch`` (``initial``, ``most``, ``least_per_worker``,
     ``most_per_worker``: samples), ``noise`` (step -> gradient noise scale in samples from there on)

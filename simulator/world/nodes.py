@@ -1,8 +1,8 @@
 """Simulated nodes: an agent's decisions over jobs that exist only as numbers.
 
-What a node does is decided by ``agent.reconcile``, as on a real one; in the place of processes
-there are base, rate and time. A ``SimulatedNode`` does no input and output: others carry reports
-and desired sets. A thousand of them are cheap, since a node computes only when it is asked to.
+``agent.reconcile`` decides for a node, as on a real one; base, rate and time replace the processes.
+A ``SimulatedNode`` does no input and output: its caller carries reports and desired sets. A
+thousand of them are cheap, since a node computes only on calls.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mishap:
-    """Something that happens to a job once.
+    """An event that happens to a job once.
 
     Attributes:
-        steps: when it has done so many.
-        end: how it ends, ``FAILED``, ``OOM`` or ``LOST``.
+        steps: the number of done steps at which it happens.
+        end: how the job ends, ``FAILED``, ``OOM`` or ``LOST``.
         node: on which node; empty for the one that runs rank 0.
     """
 
@@ -53,7 +53,7 @@ class Mishap:
 
 
 def one_step_per_s(_job: str, _worker_type: str, _workers: int, _partner: str | None) -> float:
-    """Return the throughput of a world in which everything takes its time."""
+    """Return a throughput of 1 step/s, so that steps are seconds."""
     return 1.0
 
 
@@ -63,37 +63,37 @@ _BY_SIGNAL = -15
 
 
 def no_overhead(_job: str, _worker_type: str, _workers: int) -> Overhead:
-    """Return the overhead in a world in which launching and saving take no time."""
+    """Return an overhead of 0: launching and saving take no time."""
     return _NO_OVERHEAD
 
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedWorld:
-    """What is true of jobs wherever they run, what nodes share, and what must never happen.
+    """The truth about jobs on all nodes, the nodes' shared state, and violations.
 
     Attributes:
         now_s: the time, the same on every node.
         rate: (job id, worker type, workers, id of the job that it shares them with or None) ->
             steps/s.
-        totals: job id -> steps; what the lease says where a job is missing.
+        totals: job id -> steps; for other jobs the number in the lease.
         silent: ids of jobs that report no steps.
         unsaved: ids of jobs that never save anything; they work until they have to stop.
-        checkpoint_every: steps after which a job checkpoints unasked.
-        leave_s: from a notice to the end of a job that heeds it; infinite for programs that only
+        checkpoint_every: steps after which a job checkpoints on its own.
+        leave_s: from a notice to the end of a job that follows it; infinite for programs that only
             know SIGTERM.
         term_s: from SIGTERM to the end.
-        overhead: (job id, worker type, workers) -> what launching, saving and restoring cost it.
+        overhead: (job id, worker type, workers) -> cost of launching, saving and restoring.
         speed: lease id -> speed of its slowest worker, relative to a healthy one.
-        fails_after_s: -> seconds after which a job that starts fails by itself.
-        checkpoint_interval_s: seconds after which a job checkpoints unasked.
+        fails_after_s: -> seconds after which a job that starts fails on its own.
+        checkpoint_interval_s: seconds after which a job checkpoints on its own.
         whole_steps: whether reports round steps down, as real ones do.
         pairs: whether two jobs may share workers.
-        mishaps: job id -> what is still to happen to it.
+        mishaps: job id -> its mishaps that are still to come.
         saved: job id -> steps in its last checkpoint; every node reads and writes them.
-        completions: job id -> how often it has come to its end.
-        executed: job id -> steps that were done, those among them that were lost.
+        completions: job id -> number of its completions.
+        executed: job id -> steps that were done, including lost ones.
         running: job id -> lease -> nodes that run it now.
-        overlaps: what ran at the same time and must not have.
+        overlaps: descriptions of runs that overlapped and must not.
     """
 
     now_s: Callable[[], float]
@@ -118,7 +118,7 @@ class SimulatedWorld:
     overlaps: list[str] = field(default_factory=list)
 
     def begin(self, run: SimulatedRun, node: str) -> None:
-        """Note that a job starts on a node."""
+        """Record that a job starts on a node."""
         attempts = self.running.setdefault(run.lease.job_id, {})
         if attempts.keys() - {run.lease.lease_id}:
             self.overlaps.append(
@@ -128,7 +128,7 @@ class SimulatedWorld:
         attempts.setdefault(run.lease.lease_id, set()).add(node)
 
     def finish(self, run: SimulatedRun, node: str) -> None:
-        """Note that a job has ended on a node."""
+        """Record that a job has ended on a node."""
         attempts = self.running[run.lease.job_id]
         attempts[run.lease.lease_id].discard(node)
         if not attempts[run.lease.lease_id]:
@@ -150,22 +150,22 @@ class SimulatedRun:
         total: steps of the job.
         first: its steps when the lease began.
         base: steps done at ``since_s``.
-        since_s: from when ``rate`` counts.
+        since_s: time from which on ``rate`` counts.
         rate: steps/s.
         saved: steps in the last checkpoint.
-        deadline_s: until when the lease holds.
-        leaves_s: when it will be gone because it was told so.
-        noticed: whether it has been told.
+        deadline_s: end of the lease.
+        leaves_s: when it will leave because of a notice or signal.
+        noticed: whether it has been given notice.
         terminated_s: when SIGTERM was sent.
-        unwanted: whether that was because the lease was not desired any more.
+        unwanted: whether SIGTERM was sent because the lease was not desired any more.
         end: how it ended; None before.
         exit_code: as reported.
         message: as reported.
         delivered: whether the scheduler knows the end.
-        done: steps in the end.
+        done: steps at the end.
         start_s: when it began.
         complete_s: from its last step until it counts as complete.
-        fails_s: when it fails by itself.
+        fails_s: when it fails on its own.
     """
 
     lease: DesiredLease
@@ -195,7 +195,7 @@ class SimulatedRun:
         return self.reaches_s(self.total) + self.complete_s
 
     def reaches_s(self, steps: float) -> float:
-        """Return when so many steps will be done."""
+        """Return when ``steps`` steps will be done."""
         return self.since_s + (steps - self.base) / self.rate if self.rate > 0 else math.inf
 
     def steps(self, now_s: float) -> float:
@@ -207,7 +207,7 @@ class SimulatedRun:
         return min(self.base + self.rate * max(now_s - self.since_s, 0.0), self.total)
 
     def held(self) -> Held:
-        """Return what the reconciliation needs to know."""
+        """Return the state of the lease for the reconciliation."""
         return Held(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
@@ -231,9 +231,9 @@ class SimulatedNode:
     Args:
         name: of the node.
         worker_types: (n,) by local index.
-        world: what is true of the jobs.
-        margin_s: from SIGKILL to a lease's deadline. Below zero the node holds a lease beyond its
-            deadline, as long as the scheduler may need to extend it at that very moment.
+        world: the truth about the jobs.
+        margin_s: from SIGKILL to a lease's deadline. If it is negative, the node holds a lease
+        beyond its deadline, as long as the scheduler may need to extend it at that moment.
     """
 
     def __init__(
@@ -255,26 +255,26 @@ class SimulatedNode:
         self.problems: dict[int, str] = {}
         #: how two jobs can hold a worker; see ``WorkerReport``.
         self.sharing = "visible"
-        #: how a launch goes, where the node times it, and what it calls the accelerators.
+        #: timing of launches, if the node measures it, and its names of the accelerators.
         self.launch: tuple[float | None, float | None, float | None] = (None, None, None)
         self.devices: tuple[str, ...] = ()
-        #: lease id -> what there is of it.
+        #: lease id -> its run.
         self.runs: dict[int, SimulatedRun] = {}
 
-    # -- what the transport calls -----------------------------------------------------------------
+    # -- interface of the transport ---------------------------------------------------------------
 
     @property
     def after(self) -> tuple[int, int]:
-        """Return (term, revision) that need not be told again."""
+        """Return the (term, revision) that the node already knows."""
         return self.view.term, self.view.revision if self.view.known else -1
 
     def accept(self, desired: Desired, *, sent_s: float) -> None:
-        """Take in a desired set and act on it."""
+        """Apply a desired set."""
         self.view = accept(self.view, desired, sent_s=sent_s)
         self.act()
 
     def act(self) -> bool:
-        """Do everything that is due; returns whether that was anything."""
+        """Perform all due actions; return whether there were any."""
         busy = False
         while self._end_due() | self._decide():
             busy = True
@@ -282,7 +282,7 @@ class SimulatedNode:
 
     @property
     def next_s(self) -> float:
-        """When there will be something to do without news; may be in the past."""
+        """When the next action is due without news; may be in the past."""
         own = [
             min(run.finish_s, run.leaves_s, run.fails_s, self._mishap_s(run))
             for run in self._alive()
@@ -291,7 +291,7 @@ class SimulatedNode:
         return min([*own, wake_at(self.view, held, margin_s=self.margin_s)], default=math.inf)
 
     def report(self) -> NodeReport:
-        """Return everything that the node knows; every call has a sequence number of its own."""
+        """Return the node's state; every call has a sequence number of its own."""
         self.sequence += 1
         return NodeReport(
             node=self.name,
@@ -313,17 +313,17 @@ class SimulatedNode:
         )
 
     def delivered(self, report: NodeReport) -> None:
-        """Note that a report has arrived."""
+        """Mark the ends in a report as delivered."""
         for lease in report.leases:
             run = self.runs.get(lease.lease_id)
             if run is not None and lease.state is LeaseState.ENDED:
                 run.delivered = True
         self.act()
 
-    # -- what happens to it ---------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------
 
     def break_worker(self, local: int, problem: str) -> None:
-        """Lose a worker: what runs on it dies, and keeps what it has checkpointed."""
+        """Lose a worker: jobs on it die, and keep their checkpoints."""
         self.problems[local] = problem
         for run in self._alive():
             if local in run.lease.workers:
@@ -331,11 +331,11 @@ class SimulatedNode:
                 self._end(run, LeaseEnd.LOST, message=problem)
 
     def mend_worker(self, local: int) -> None:
-        """Have a lost worker back."""
+        """Bring a lost worker back."""
         self.problems.pop(local, None)
 
     def restart_agent(self, *, crashed: bool = False) -> None:
-        """Begin a new incarnation that adopts the jobs, and knows nothing of what is wanted."""
+        """Begin a new incarnation that adopts the jobs, and has no desired set."""
         self._begin_incarnation()
         self.crashed = crashed
         self.view = remember(self.view, [run.held() for run in self.runs.values()])
@@ -448,7 +448,7 @@ class SimulatedNode:
         ]
 
     def _change_rates(self, run: SimulatedRun) -> None:
-        """Work out anew the throughput of a job, and of the one that it shares workers with."""
+        """Compute the throughput of a job, and of the one that shares its workers, again."""
         for one in (run, *self._company(run.lease)):
             if one.end is None:
                 partner = next((other.lease.job_id for other in self._company(one.lease)), None)
@@ -488,7 +488,7 @@ class SimulatedNode:
         return ended
 
     def _told(self, run: SimulatedRun) -> LeaseEnd:
-        """Return how it counts that a job left because it had to."""
+        """Return how the end of a job counts that left because it had to."""
         return LeaseEnd.CANCELLED if run.unwanted else LeaseEnd.RELEASED
 
     def _mishap(self, run: SimulatedRun) -> Mishap | None:
@@ -502,7 +502,7 @@ class SimulatedNode:
         return math.inf if mishap is None else run.reaches_s(max(mishap.steps, run.base))
 
     def _checkpoint(self, run: SimulatedRun, now_s: float) -> None:
-        """Let a job write the checkpoints that have become due."""
+        """Write a job's checkpoints that have become due."""
         every = self.world.checkpoint_every
         if math.isfinite(every):
             self._save(run, run.steps(now_s) // every * every)
@@ -532,7 +532,7 @@ class SimulatedNode:
     # -- reports ----------------------------------------------------------------------------------
 
     def _lease_reports(self) -> Iterator[LeaseReport]:
-        """Yield what is held and what is about to start: what is not among them is not here."""
+        """Yield held leases and those about to start; other leases are not on this node."""
         now_s = self.world.now_s()
         for run in self.runs.values():
             yield self._lease_report(run, now_s)
@@ -574,5 +574,5 @@ class SimulatedNode:
         )
 
     def _steps(self, steps: float) -> int:
-        # Exact counts are for comparisons with the simulator; on the wire steps are whole.
+        # Exact counts allow comparisons with the simulator; on the wire steps are whole.
         return math.floor(steps) if self.world.whole_steps else cast("int", steps)

@@ -1,4 +1,4 @@
-"""What people order while a replay of the service goes on: a YAML file, a list of orders by time.
+"""Orders of operators during a replay of the service: a YAML file, a list of orders by time.
 
 Reference: docs/reference/overheads-and-failures.md.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.facts import Fact
 
-#: Who gives the orders of a file.
+#: The actor of the orders of a file.
 ACTOR = "orders"
 _NODE_ACTIONS = {action.value: action for action in NodeAction}
 _JOB_ACTIONS = {action.value: action for action in JobAction}
@@ -53,7 +53,7 @@ def read_orders(
         nodes: names of the nodes of the cluster.
 
     Returns:
-        (seconds from the start, what is ordered), as the file has them.
+        (seconds from the start, order), in the order of the file.
 
     Raises:
         InputError: the file cannot be read, or an order cannot be used; names the entry, its field
@@ -79,7 +79,7 @@ def _order(entry: Any, names: _Names) -> tuple[float, Fact]:
         raise InputError(f"it is {entry!r}; give a mapping with at_s and one of {_verbs()}")
     verbs = [key for key in entry if key in _ORDERS]
     if "reserve" in verbs:
-        verbs = [key for key in verbs if key not in _ORDERS["reserve"][1]]  # whose it is
+        verbs = [key for key in verbs if key not in _ORDERS["reserve"][1]]  # keys that belong to it
     if len(verbs) != 1:
         raise InputError(f"give one of {_verbs()}; it has {', '.join(verbs) or 'none of them'}")
     (verb,) = verbs
@@ -218,7 +218,7 @@ def _unreserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
     return ReservationDeleted(name=_reservation(verb, entry), actor=ACTOR)
 
 
-#: What can be ordered -> what makes a fact of it, and the keys that may stand beside it.
+#: Order -> function that makes a fact of it, and its optional keys.
 _ORDERS: Mapping[str, tuple[Callable[[str, Mapping[str, Any], _Names], Fact], tuple[str, ...]]] = {
     "policy": (_set_policy, ("parameters", "agnostic", "space_sharing")),
     **dict.fromkeys(_NODE_ACTIONS, (_order_node, ("reason",))),

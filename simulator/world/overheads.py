@@ -31,10 +31,11 @@ class Overhead:
         launch_s: from the grant of a lease until the first step.
         checkpoint_s: to write a checkpoint when a lease ends.
         restore_s: to read it back when a later lease begins.
-        notice_s: how long it goes on working after the notice of its lease's end, at most until
-            its workers are wanted; infinite: until then. Matters where rounds are planned ahead.
+        notice_s: how long it works on after the notice of its lease's end, at most until its
+        workers are needed; infinite: until then. Matters if rounds are planned ahead.
         complete_s: from its last step until its workers are free and it counts as complete.
-        workers: the same on some workers: ``v100:8`` (eight of a type) or ``v100`` (any number).
+        workers: the overhead on some workers: ``v100:8`` (eight of a type) or ``v100`` (any
+        number).
     """
 
     launch_s: float = 0.0
@@ -55,7 +56,7 @@ class Overhead:
         return {workers: there.restart_s for workers, there in self.workers.items()}
 
     def there(self, worker_type: str, count: int) -> Overhead:
-        """Return what is lost on some workers."""
+        """Return the overhead on some workers."""
         return self.workers.get(f"{worker_type}:{count}", self.workers.get(worker_type, self))
 
 
@@ -68,12 +69,12 @@ def _row_of(overhead: Overhead) -> tuple[float, ...]:
 
 
 def columns(overheads: Iterable[Overhead]) -> NDArray[np.void]:
-    """Return overheads as rows of an array whose fields are those of ``Overhead``."""
+    """Return overheads as rows of an array with the fields of ``Overhead``."""
     return np.array([_row_of(overhead) for overhead in overheads], dtype=_ROW)
 
 
 class OverheadRows:
-    """What the newest lease costs each job: rows as ``columns`` makes them.
+    """The cost of each job's newest lease: rows as ``columns`` makes them.
 
     Args:
         overheads: of the N jobs.
@@ -88,7 +89,7 @@ class OverheadRows:
         self._worker_types = worker_types
 
     def granted(self, jobs: IntArray, leases: Leases) -> None:
-        """Take in leases on which jobs, at (n,) positions, lose what they lose on such workers."""
+        """Set the costs of jobs, at (n,) positions, to those on the workers of their new leases."""
         if not self._varied:
             return
         for job, workers in zip(jobs.tolist(), leases.workers, strict=True):
@@ -105,7 +106,7 @@ class Overheads:
     by_job_type: Mapping[str, Overhead] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, job_type: str) -> Overhead:
-        """Return the overhead of a job type, of its model where the type itself has no entry."""
+        """Return the overhead of a job type, or of its model if the type itself has no entry."""
         found = self.by_job_type.get(job_type)
         if found is None:
             found = self.by_job_type.get(job_type.partition("(")[0].rstrip(), self.default)

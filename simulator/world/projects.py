@@ -1,4 +1,4 @@
-"""What projects may have in a replay: a YAML file."""
+"""Limits of projects in a replay: a YAML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traces.yaml_file import read_yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What may be said of a project.
+#: Keys of a project's limits.
 LIMITS = (
     *("max_workers", "max_jobs", "weight", "inner_policy"),
     *("entities", "job_types", "max_job_weight"),

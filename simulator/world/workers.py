@@ -31,7 +31,7 @@ _SLOT = np.dtype(
         ("since_s", np.float64),  # no progress before
         ("stop_s", np.float64),  # no progress after (checkpoint, own failure)
         ("finish_s", np.float64),  # when the job will be complete; inf if not by stop_s
-        ("start_s", np.float64),  # when the lease began; checkpoints are counted from then
+        ("start_s", np.float64),  # when the lease began; the checkpoint interval starts here
         ("saved", np.float64),  # steps in the last periodic checkpoint before since_s
         ("until", np.float64),  # steps up to which the rate holds; the total if to the end
     ]
@@ -39,42 +39,42 @@ _SLOT = np.dtype(
 
 
 class LearningJobs(Protocol):
-    """Jobs whose rates depend on their progress and on their very workers.
+    """Jobs with rates that depend on their progress and on their concrete workers.
 
     Attributes:
-        refresh_s: how often the engine is told what is known of them.
+        refresh_s: seconds between updates of the engine's rates.
     """
 
     refresh_s: float
 
     def rate(self, job: int, workers: tuple[int, ...], steps: float) -> tuple[float, float] | None:
-        """Return steps/s of a job from a step on, and up to which step it is so fast.
+        """Return steps/s of a job from a step on, and up to which step this rate holds.
 
-        None if it is not one of them: it is as fast as the table says.
+        None for other jobs: their rate is in the table.
 
         Args:
             job: its position in the trace.
             workers: numbers of the workers that it holds alone.
-            steps: that it has done.
+            steps: steps that it has done.
         """
         ...
 
     def known(
         self, running: Sequence[tuple[int, tuple[int, ...]]], steps: FloatArray
     ) -> ConfigurationTable | None:
-        """Return what is known of the jobs' rates now; None if that is what was told last.
+        """Return the present table of rates; None if it has not changed since the last call.
 
         Args:
-            running: position and workers of each job that runs.
-            steps: (N,) that each job of the trace has done.
+            running: position and workers of each running job.
+            steps: (N,) steps that each job of the trace has done.
         """
         ...
 
 
 class SimulatedWorkers:
-    """Leases that run, and their progress, as arrays over slots in order of lease id.
+    """Running leases, and their progress, as arrays over slots in order of lease id.
 
-    The truth about throughputs is in ``table``; what the engine believes does not matter here.
+    ``table`` has the true throughputs; the engine's own table does not matter here.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class SimulatedWorkers:
         pace: FloatArray | None = None,
         learning: LearningJobs | None = None,
     ) -> None:
-        """Prepare workers that are idle.
+        """Prepare idle workers.
 
         Args:
             cluster: the workers.
             table: the true throughputs.
-            overheads: (N,) what leases cost each job of the trace, as ``columns`` makes them; the
+            overheads: (N,) lease costs of each job of the trace, as ``columns`` makes them; the
                 owner may change them.
             speed: (W,) relative to a healthy worker; all healthy by default.
             checkpoint_interval_s: how often running jobs checkpoint.
-            pace: (N,) how fast each job is, over what the table says; None: as the table says.
-            learning: says how fast jobs are, instead of the table; they share no workers.
+            pace: (N,) speed of each job relative to the table; None for the table's speed.
+            learning: gives rates of jobs instead of the table; such jobs share no workers.
         """
         self._pace = pace
         self._learning = learning
@@ -108,7 +108,7 @@ class SimulatedWorkers:
         self._types = len(cluster.worker_types)
         self._table = table
         self._node_of: list[int] = cluster.node_of.tolist()
-        #: whether it matters that a gang is on one node.
+        #: whether it matters if a gang is on one node.
         self._local = any(
             way.locality == CONSOLIDATED
             for profile in table.profiles
@@ -118,9 +118,10 @@ class SimulatedWorkers:
         self._uniform = bool(np.all(self._speed == 1.0))
         self._slots: NDArray[np.void] = np.zeros(64, dtype=_SLOT)
         self._size = 0
-        #: ids of the slots' leases, ascending; a list, since bisect beats numpy on single look-ups.
+        #: ids of the slots' leases, ascending; a list: bisect is faster than numpy on single
+        #: look-ups.
         self._ids: list[int] = []
-        #: slots whose lease has ended; they are passed over only after the ranks are closed.
+        #: slots of ended leases; they are removed when the next call needs the slots without gaps.
         self._gone: list[int] = []
         #: lease id -> its workers, for exactly the leases that run.
         self._workers_of: dict[int, tuple[int, ...]] = {}
@@ -134,8 +135,8 @@ class SimulatedWorkers:
         }
         #: (profile, workers by type, whether they are on one node) -> steps/s alone.
         self._alone: dict[tuple[int, tuple[int, ...], bool], float] = {}
-        #: (U, J + 1) the same by configuration, NaN until asked for; the last column, which stands
-        #: for none, stays so.
+        #: (U, J + 1) the same by configuration, NaN until computed; the last column, for no
+        #: configuration, stays NaN.
         self._alone_in: FloatArray = np.full(np.add(table.throughput.shape, (0, 1)), np.nan)
         #: workers held by type, each once however many share it.
         self._busy = [0] * self._types
@@ -144,7 +145,7 @@ class SimulatedWorkers:
         return self._size - len(self._gone)
 
     def _close_ranks(self) -> None:
-        """Move slots up over those that are gone; once for all that ended at a time."""
+        """Move slots up over removed ones; once for all leases that ended at a time."""
         if not self._gone:
             return
         kept = np.ones(self._size, dtype=bool)
@@ -184,30 +185,30 @@ class SimulatedWorkers:
         return [(job, self._workers_of[i]) for job, i in zip(jobs, self._ids, strict=True)]
 
     def running(self, lease_ids: Iterable[int]) -> list[int]:
-        """Return those of some leases that run."""
+        """Return those of some leases that are running."""
         return [lease_id for lease_id in lease_ids if lease_id in self._workers_of]
 
     def jobs_of(self, lease_ids: Iterable[int]) -> IntArray:
-        """Return (n,) positions of the jobs of leases that run."""
+        """Return (n,) positions of the jobs of running leases."""
         result: IntArray = self._slots["job"][[self._slot(lease_id) for lease_id in lease_ids]]
         return result
 
     @property
     def next_finish_s(self) -> float:
-        """When the next job will have done its last step; inf if none will."""
+        """When the next job has done its last step; inf if no job will."""
         self._close_ranks()
         return float(self._slots["finish_s"][: self._size].min()) if self._size else math.inf
 
     @property
     def next_turn_s(self) -> float:
-        """When the next job will be at a step from which on its rate is another; inf if none."""
+        """When the next job reaches a step at which its rate changes; inf if no job will."""
         if self._learning is None:
             return math.inf
         self._close_ranks()
         return float(self._turns_s().min(initial=math.inf))
 
     def _turns_s(self) -> FloatArray:
-        """Return (n,) when each job will be at such a step; inf if it will not."""
+        """Return (n,) when each job reaches such a step; inf if it will not."""
         slots = self._slots[: self._size]
         left = np.where(slots["until"] < slots["total"], slots["until"] - slots["base"], math.inf)
         rate = slots["rate"]
@@ -223,11 +224,11 @@ class SimulatedWorkers:
         return list(zip(slots["job"].tolist(), slots["finish_s"].tolist(), strict=True))
 
     def turn(self, now: float, *, everyone: bool = False) -> None:
-        """Give jobs that are at such a step by now their next rate.
+        """Give their next rate to jobs that have reached such a step.
 
         Args:
             now: the time.
-            everyone: whether the rates of all other jobs are asked for anew, too.
+            everyone: whether to compute the rates of all other jobs again, too.
         """
         if self._learning is None:
             return
@@ -242,7 +243,7 @@ class SimulatedWorkers:
             self._turn(slot, float(slots["until"][slot] if due[slot] else done[slot]), now)
 
     def _turn(self, slot: int, step: float, now: float) -> None:
-        """Give a job at a step the rate that it has from there on."""
+        """Give a job at a step its rate from there on."""
         row = self._slots[slot]
         workers = self._workers_of[int(row["lease"])]
         rates, until = self._learned_rates(
@@ -278,10 +279,10 @@ class SimulatedWorkers:
         Args:
             leases: the leases.
             jobs: (n,) positions of their jobs.
-            now: when.
+            now: the time.
             base: (n,) the jobs' steps done so far.
             total: (n,) their steps in all.
-            fails_s: (n,) when the jobs will fail by themselves; inf for never.
+            fails_s: (n,) when the jobs will fail on their own; inf for never.
 
         Returns:
             The leases that share workers from now on.
@@ -321,7 +322,7 @@ class SimulatedWorkers:
         return sharing
 
     def _take(self, leases: Leases) -> list[int]:
-        """Note who holds which workers; returns the leases that share them from now on."""
+        """Record the workers of leases; return the leases that share workers from now on."""
         sharing: list[int] = []
         for lease_id, workers in zip(leases.ids, leases.workers, strict=True):
             self._workers_of[lease_id] = workers
@@ -338,7 +339,7 @@ class SimulatedWorkers:
         """Let a job make no progress after ``at_s`` (it checkpoints).
 
         Returns:
-            when it will be complete all the same; inf if it will not.
+            When it will be complete all the same; inf if it will not.
         """
         slot = self._slot(lease_id)
         row = self._slots[slot]
@@ -355,7 +356,7 @@ class SimulatedWorkers:
         """
         held = [self._workers_of[lease_id] for lease_id in lease_ids]
         if len(lease_ids) > 1 and any(len(self._on_worker[workers[0]]) > 1 for workers in held):
-            # Whoever is left behind by one is faster before it ends itself.
+            # A job left behind by another one is faster before it ends itself.
             each = [self.end([lease_id], now, lost=lost) for lease_id in lease_ids]
             return np.concatenate(each)
         slots = [self._slot(lease_id) for lease_id in lease_ids]
@@ -400,13 +401,13 @@ class SimulatedWorkers:
         return np.where(finish_s <= now, total, np.minimum(done, total))
 
     def _set_rate(self, lease_id: int, now: float) -> None:
-        """Work out a lease's throughput anew: its company on the workers has changed."""
+        """Compute a lease's throughput again after a change of sharing."""
         slot = self._slot(lease_id)
         row, workers = self._slots[slot], self._workers_of[lease_id]
         others = [other for other in self._on_worker[workers[0]] if other != lease_id]
         partner = int(self._slots["profile"][self._slot(others[0])]) if others else None
         rate = self._rate(int(row["profile"]), partner, workers)
-        if not self._uniform:  # a gang is as fast as its slowest
+        if not self._uniform:  # a gang is as fast as its slowest worker
             rate *= float(self._speed[list(workers)].min())
         if self._pace is not None:
             rate *= float(self._pace[row["job"]])
@@ -448,7 +449,7 @@ class SimulatedWorkers:
         workers: Sequence[tuple[int, ...]],
         steps: Sequence[float],
     ) -> tuple[FloatArray, FloatArray]:
-        """Return (n,) steps/s of jobs from a step on, and (n,) the steps up to which that holds."""
+        """Return (n,) steps/s of jobs from a step on, and (n,) the steps up to which they hold."""
         assert self._learning is not None
         found = [
             self._learning.rate(job, mine, step) or (self._alone_rate(profile, mine), math.inf)
@@ -463,8 +464,8 @@ class SimulatedWorkers:
         return tuple(counts)
 
     def _alone_rates(self, leases: Leases) -> FloatArray:
-        """Return (n,) steps/s of leases that have their workers to themselves."""
-        if self._local:  # the workers decide, whatever the configuration expects of them
+        """Return (n,) steps/s of leases that do not share their workers."""
+        if self._local:  # the workers decide, not the configuration's locality
             each = zip(leases.profile.tolist(), leases.workers, strict=True)
             return np.array([self._alone_rate(profile, workers) for profile, workers in each])
         rates: FloatArray = self._alone_in[leases.profile, leases.configuration]
