@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-#: Of what the extra ``simulator`` brings, what nothing here runs without.
+#: Modules of the extra ``simulator`` without which nothing here runs.
 _NEEDED = ("numpy", "scipy", "numba", "orjson")
 
 for _module in _NEEDED:

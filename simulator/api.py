@@ -1,4 +1,4 @@
-"""For people who study policies: load a trace, run policies on it, look at tables and plots.
+"""Simulation from Python: load a trace, run policies on it, look at tables and plots.
 
     from simulator.api import compare, read_trace
 
@@ -7,8 +7,8 @@
     print(runs)
     runs.plot("jct").save("jct.svg")
 
-What is refused here is refused as by the command line, as an exception with the same text
-(``scheduler.errors``). Public API: docs/reference/python-api.md.
+Invalid input raises an exception with the same text as on the command line (``scheduler.errors``).
+Public API: docs/reference/python-api.md.
 """
 
 from __future__ import annotations
@@ -117,24 +117,24 @@ def simulate(
         trace: a file in any known format, ``"bundled"``, or a trace.
         throughputs: a file, ``"bundled"``, or a table; steps/s.
         cluster: a spec such as ``"v100:8,t4:8"``, a YAML file, ``"bundled"``, or a cluster.
-        policy: by name, an object, or a class; of anybody's own, too.
+        policy: by name, an object, or a class; your own policies, too.
         service: from ``leasehold.read_service("leasehold.toml")``: replay the service as it is
             configured, with its policy; in place of ``policy`` and its options.
         agnostic: hide that worker types differ.
         space_sharing: let pairs of jobs share workers.
         window: (A, B): measure only positions A <= position < B in order of arrival.
-        until_s: end after so many seconds, even if jobs are left.
+        until_s: end after this many seconds, even if jobs are left.
         round_length_s: seconds of a round; 360 by default.
-        workers_per_node: workers on a node, where the cluster is a spec.
-        overheads: ``"none"``, ``"default"``, or a file: what launches and restarts cost.
-        failures: a YAML file that says how workers and jobs fail; None: nothing fails.
+        workers_per_node: workers on a node, if the cluster is a spec.
+        overheads: ``"none"``, ``"default"``, or a file: the cost of launches and restarts.
+        failures: a YAML file with failures of workers and jobs; None for no failures.
         seed: of every random draw, 0 or more.
         record: keep leases and series; costs memory on long traces.
-        progress: show how far the run is, in a terminal or a notebook.
+        progress: show the progress of the run, in a terminal or a notebook.
 
     Raises:
         InputError: an input is missing, malformed or out of range.
-        LeaseholdError: the run cannot go on, say because the policy fails.
+        LeaseholdError: the run cannot go on, for example because the policy fails.
     """
     inputs = _inputs(
         trace=trace,
@@ -198,32 +198,32 @@ def compare(
 ) -> Comparison:
     """Replay a trace under several policies, each in a process of its own.
 
-    A policy may be written in a notebook or a script: it is sent whole, with what it uses of that
-    notebook or script. Modules are not sent; the process imports them from where this one does. No
-    ``if __name__ == "__main__"`` is needed. What cannot be pickled (an open file, a lock) cannot be
-    part of it, and what it prints or changes outside of itself stays in its process.
+    A policy may be written in a notebook or a script: it is sent whole, with the parts of the
+    notebook or script that it uses. Modules are not sent; the process imports them with the same
+    path. No ``if __name__ == "__main__"`` is needed. Objects that cannot be pickled (an open file,
+    a lock) cannot be part of it, and its output and side effects stay in its process.
 
     Args:
         trace: as ``simulate`` takes it.
         policies: each by name, an object, a class, or a ``Variant`` with options of its own; or
             all of them as ``--policies`` takes them: ``"fifo,max_min_fairness+packed"``.
-        throughputs: as ``simulate`` takes it, like all that follows.
-        cluster: likewise.
+        throughputs: as ``simulate`` takes it, like all the following.
+        cluster: as ``simulate`` takes it.
         agnostic: hide from every policy that worker types differ.
         space_sharing: let pairs of jobs share workers, under every policy.
         window: (A, B) in order of arrival.
         until_s: as ``simulate`` takes it.
         round_length_s: seconds of a round.
-        workers_per_node: workers on a node, where the cluster is a spec.
+        workers_per_node: workers on a node, if the cluster is a spec.
         overheads: ``"none"``, ``"default"``, or a file.
         failures: a YAML file, or None.
         seed: of every random draw, 0 or more.
         record: keep leases and series.
-        processes: runs at the same time; as many as there are cores by default.
-        progress: show how far the runs are, in a terminal or a notebook.
+        processes: runs at the same time; by default one per core.
+        progress: show the progress of the runs, in a terminal or a notebook.
 
     Returns:
-        The results. A run that fails takes no other with it: ``failed`` says why, and so does a
+        The results. Other runs go on if one fails: ``failed`` gives the reason, and so does a
         warning.
 
     Raises:
@@ -289,7 +289,7 @@ def _inputs(
     failures: str | os.PathLike[str] | None,
     **others: Any,
 ) -> dict[str, Any]:
-    """Return what a request says of the inputs: values as they are, files by their names."""
+    """Return the request's fields for the inputs: values as they are, files by their names."""
     return {
         "trace": trace if isinstance(trace, Trace) else resolve(trace, usual="small"),
         "throughputs": throughputs
@@ -314,7 +314,7 @@ def _replay(service: Service, inputs: Mapping[str, Any], **given: bool) -> Simul
 
 
 def _choices(given: PolicyLike | Variant) -> list[dict[str, Any]]:
-    """Return what requests say of a policy, or of several in one text."""
+    """Return the request's fields for a policy, or for several in one text."""
     variant = given if isinstance(given, Variant) else Variant(policy=given)
     options = {"agnostic": variant.agnostic, "space_sharing": variant.space_sharing}
     policy = variant.policy

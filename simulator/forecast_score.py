@@ -1,4 +1,4 @@
-"""What was promised of jobs at their submission beside what came, and how good that was."""
+"""Forecasts at submission beside the actual completion times, and their score."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionForecast:
-    """What was promised of a job when it was submitted, beside what came.
+    """The forecast for a job at its submission, beside the actual completion time.
 
     Attributes:
         job_id: the job.
-        submitted_s: when.
+        submitted_s: its submission.
         jct_s: the forecast of its completion time, from submission to end.
         low_s: lower bound of the interval.
         high_s: upper bound.
         alone_s: the forecast if no further job came.
-        actual_s: what came; None if it did not complete.
+        actual_s: the actual completion time; None if it did not complete.
     """
 
     job_id: str
@@ -36,12 +36,12 @@ class SubmissionForecast:
 
     @property
     def error(self) -> float | None:
-        """How far off the forecast was, in parts of itself."""
+        """The error of the forecast, as a part of the forecast."""
         return None if self.actual_s is None else abs(self.jct_s - self.actual_s) / self.jct_s
 
     @property
     def held(self) -> bool | None:
-        """Whether what came lies in the interval, bounds included."""
+        """Whether the actual time lies in the interval, bounds included."""
         return None if self.actual_s is None else self.low_s <= self.actual_s <= self.high_s
 
 
@@ -51,11 +51,11 @@ class ForecastScore:
 
     Attributes:
         jobs: forecasts of jobs that completed.
-        mean_error: mean of the errors, in parts of the forecast.
+        mean_error: mean of the errors, as parts of the forecast.
         p99_error: 99th percentile of them.
         mean_error_alone: mean error of forecasts without further jobs.
-        coverage: share of the intervals that held what came.
-        median_width: median width of the intervals, in parts of the forecast.
+        coverage: share of the intervals that held the actual time.
+        median_width: median width of the intervals, as a part of the forecast.
     """
 
     jobs: int
@@ -67,7 +67,7 @@ class ForecastScore:
 
     @classmethod
     def of(cls, forecasts: Sequence[SubmissionForecast]) -> ForecastScore:
-        """Score those whose jobs completed."""
+        """Score the forecasts of jobs that completed."""
         ended = [one for one in forecasts if one.actual_s is not None]
         if not ended:
             return cls(jobs=0, **{f.name: math.nan for f in fields(cls) if f.name != "jobs"})

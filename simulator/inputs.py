@@ -1,4 +1,4 @@
-"""The inputs of a run: how they are read, checked and named in reports."""
+"""The inputs of a run: reading, checks, and names in reports."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def read_inputs(
     request: SimulationRequest, learning: Mapping[str, LearningType]
 ) -> tuple[ThroughputTable, Cluster, Trace]:
-    """Return the inputs; those that are given as values are there already.
+    """Return the inputs; inputs given as values are returned as they are.
 
     Args:
-        request: names them.
-        learning: the job types whose batch may change; the throughput table need not know them.
+        request: names the inputs.
+        learning: the job types with a variable batch; the throughput table need not have them.
 
     Raises:
         InputError: one is malformed or missing.
@@ -79,12 +79,12 @@ def read_inputs(
 def remark_on_inputs(
     trace: Trace, throughputs: ThroughputTable, learning: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return what the reader of a run's figures must know of its inputs, a sentence each.
+    """Return what readers of a run's figures must know of its inputs, a sentence each.
 
     Args:
         trace: the jobs.
         throughputs: steps/s of job types.
-        learning: further job types, of which something else is known.
+        learning: further job types, with rates from elsewhere.
     """
     remarks = []
     if throughputs.left_out and max(trace.scale_factors, default=1) > 1:
@@ -126,16 +126,16 @@ def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
 
 
 def name_of(given: str | Trace | ThroughputTable) -> str:
-    """Name an input by its file, or by what a value says of where it comes from."""
+    """Name an input by its file, or by the source that a value states."""
     return given if isinstance(given, str) else given.source or "given as a value"
 
 
 def check_jobs(jobs: Sequence[Job], window: tuple[int, int] | None) -> None:
-    """Refuse jobs that no run can be made of.
+    """Refuse jobs that cannot be run.
 
     Raises:
         InputError: two have one id.
-        ParameterError: the window holds none.
+        ParameterError: the window holds no job.
     """
     seen: set[str] = set()
     for job in jobs:

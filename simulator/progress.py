@@ -1,4 +1,4 @@
-"""How far a run is, for whoever waits for it."""
+"""The progress of a run, for displays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         now_s: simulated seconds.

@@ -1,4 +1,4 @@
-"""Remarks: what the reader of a run's figures must know."""
+"""Remarks that readers of a run's figures must know."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from scheduler.control.facts.requests import Acted
     from scheduler.domain.facts.commands import RecordEvent
 
-#: Different warnings of a policy that are shown; the rest is counted.
+#: Most different warnings of a policy that are shown; the others are counted.
 _SHOWN = 3
 
 
 class Remarks:
-    """Collects failed solves, refused jobs and warnings of the policy while a run goes on."""
+    """Collects failed solves, refused jobs and warnings of the policy during a run."""
 
     def __init__(self) -> None:
         self._failed: list[str] = []
@@ -27,7 +27,7 @@ class Remarks:
         self._warned: dict[str, int] = {}
 
     def take(self, event: RecordEvent) -> None:
-        """Take in a line of the engine's history."""
+        """Add an entry of the engine's history."""
         if event.kind == "allocation_failed":
             self._failed.append(str(event.data.get("reason", "")))
         elif event.kind == "job_refused":
@@ -37,11 +37,11 @@ class Remarks:
             self._warned[text] = self._warned.get(text, 0) + 1
 
     def refused(self, job_id: str, reason: str) -> None:
-        """Take in that a job was refused when it was submitted."""
+        """Add the refusal of a submitted job."""
         self._refused.append((job_id, reason))
 
     def window(self, window: tuple[int, int] | None, jobs: int) -> None:
-        """Take in which jobs are measured, of how many."""
+        """Add a remark if the window exceeds the number of jobs."""
         if window is not None and window[1] > jobs:
             self._said.append(
                 f"the window {window[0]}:{window[1]} goes beyond the {jobs} jobs of the trace; "
@@ -49,7 +49,7 @@ class Remarks:
             )
 
     def projects(self, limited: Iterable[str], known: Iterable[str]) -> None:
-        """Take in whose limits were given, and whose jobs the trace has."""
+        """Add a remark for each project that has limits but no jobs in the trace."""
         names = sorted(set(known))
         for name in sorted(set(limited) - set(names)):
             self._said.append(
@@ -58,15 +58,15 @@ class Remarks:
             )
 
     def acted(self, at_s: float, results: Sequence[Acted]) -> None:
-        """Take in what became of an order that concerns jobs."""
+        """Add the errors of an order that concerns jobs."""
         self._vain += [f"at {at_s:g} s, {one.error}" for one in results if one.error]
 
     def refused_order(self, at_s: float, why: str) -> None:
-        """Take in that an order was refused, which depends on what there is at that time."""
+        """Add the refusal of an order; it may depend on the state at that time."""
         self._vain.append(f"at {at_s:g} s, {why}")
 
     def sentences(self, policy: str, solves: int, launching: float = 0.0) -> tuple[str, ...]:
-        """Return a sentence each, the gravest first.
+        """Return a sentence for each remark, the most serious first.
 
         Args:
             policy: its name.

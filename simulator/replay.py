@@ -1,8 +1,8 @@
-"""A replay of the service: all that it decides, over a trace, in virtual time.
+"""A replay of the service with all its decisions, over a trace, in virtual time.
 
-The same control as in the daemon, and nodes that decide as agents do. Only the clock, the jobs'
-progress and the network are simulated: the clock jumps from one moment to the next, jobs advance at
-the throughputs that are taken for the truth, and messages arrive at once.
+Control is the same as in the daemon, and nodes decide as agents do. Only the clock, the jobs'
+progress and the network are simulated: the clock jumps from one event to the next, jobs advance at
+the true throughputs of the request, and messages arrive at once.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from simulator.world.overheads import Overhead, Overheads
     from traces.trace import Trace
 
-#: Who submits the jobs of a trace, and sets what a file says.
+#: The actor that submits the jobs of a trace, and sets the contents of files.
 _ACTOR = "replay"
-#: Moments between two reports of progress.
+#: Steps between two reports of progress.
 _REPORT_EVERY = 256
 
 
@@ -104,23 +104,23 @@ class Replay:
 
         Args:
             cluster: the nodes.
-            trace: the jobs, and under what conditions they may run.
-            throughputs: the true ones; jobs' types and scale factors are all in it.
-            policy: who allocates until somebody orders otherwise; the one that the settings name.
+            trace: the jobs, and the conditions under which they may run.
+            throughputs: the true ones; they contain all types and scale factors of the jobs.
+            policy: the policy that the settings name; an order may replace it.
             settings: of the service.
-            overheads: what launching, saving and restoring cost.
+            overheads: costs of launching, saving and restoring.
             failures: how workers, nodes and jobs fail.
             declared: throughputs that an operator declares at the start.
             projects: limits that an operator sets at the start.
-            orders: (time in seconds, fact): what people order later. Jobs and nodes that they name
-                are in the trace and the cluster. Rows of jobs that have ended are filled in.
-            sources: name and source of each plugin; what one says of a plan is taken for the truth.
+            orders: (time in seconds, fact): later orders of operators. Jobs and nodes that they
+                name are in the trace and the cluster. Rows of jobs that have ended are filled in.
+            sources: name and source of each plugin; its throughputs under a plan are taken as true.
             seed: of the failures.
             window: positions of the jobs to measure; the replay ends when they have ended.
             record: keep leases and series.
-            label: how the result names the policy.
-            profile: how it names the settings.
-            inputs: what a report says of the inputs.
+            label: name of the policy in the result.
+            profile: name of the settings in the result.
+            inputs: the inputs, as text for reports.
 
         Raises:
             InputError: the settings leave jobs no time to stop before a round ends.
@@ -181,16 +181,16 @@ class Replay:
         self._place = [
             (node.name, local) for node in cluster.nodes for local in range(len(node.workers))
         ]
-        #: lease id -> lease, of those in force.
+        #: lease id -> lease, for leases in force.
         self._leases: dict[int, Lease] = {}
         #: worker -> leases on it. Nodes join in the cluster's order, so workers have its numbers.
         self._on_worker: dict[int, list[int]] = {}
         #: job id -> its row, as a store would keep it.
         self._rows: dict[str, JobRow] = {}
         self._next_job = 0
-        #: every decision, in order, for tests of parity; filled only on request.
+        #: all decisions, in order, for tests of parity; filled only on request.
         self.log: list[Decision] | None = None
-        #: (name, parameters) -> policy, of those that were in force; some remember their answers.
+        #: (name, parameters) -> policy, for policies that were in force; some keep their answers.
         self._policies = {_key(settings.policy): policy}
         self.control = Control.new(
             settings,
@@ -207,8 +207,8 @@ class Replay:
         """Replay until every measured job has ended.
 
         Args:
-            progress: told now and then how far the replay is.
-            until_s: when the replay ends at the latest.
+            progress: called now and then with the progress of the replay.
+            until_s: latest end of the replay.
         """
         wall, cpu = time.perf_counter(), time.process_time()
         self.begin()
@@ -240,7 +240,7 @@ class Replay:
         return Progress(now_s=self.now_s, jobs_done=total - self._ledger.to_go, jobs=total)
 
     def begin(self) -> None:
-        """Have the nodes join, and an operator say what is said at the start; before any step."""
+        """Let the nodes join and an operator set the opening facts; call it before any step."""
         self._shell.happen(self._opening(), self._shell.nodes)
 
     @property
@@ -254,13 +254,13 @@ class Replay:
         return self._ledger.to_go
 
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
-        """Yield every job's id, its first start, and when it completed; None where it has not."""
+        """Yield every job's id, first start and completion; None for times that do not exist."""
         return self._ledger.times()
 
-    # -- what is told ---------------------------------------------------------------------------
+    # -- facts ----------------------------------------------------------------------------------
 
     def _opening(self) -> list[Fact]:
-        """Return what an operator says before the first job comes."""
+        """Return the facts that an operator sets before the first job comes."""
         facts: list[Fact] = [ProjectSet(limits=limits, actor=_ACTOR) for limits in self._projects]
         if self._declared is not None:
             facts.append(
@@ -275,9 +275,9 @@ class Replay:
         return facts
 
     def _zeros(self) -> tuple[tuple[str, int, str, float], ...]:
-        """Return where jobs do not run, if their specifications cannot say so.
+        """Return throughputs of 0 for cells in which jobs do not run, if their specs cannot say so.
 
-        That is at one of their counts, on a worker type on which they run at another one.
+        These are worker types at one of their counts, if they run there at another count.
         """
         keys = dict.fromkeys(CatalogueKey.of_job(job) for job in self._jobs)
         cells = dict.fromkeys(
@@ -298,7 +298,7 @@ class Replay:
         )
 
     def _arrivals(self) -> list[Fact]:
-        """Return the jobs that come now, in one submission."""
+        """Return the jobs that arrive now, in one submission."""
         items = []
         while (
             self._next_job < len(self._jobs) and self._jobs[self._next_job].arrival_s <= self.now_s
@@ -326,7 +326,7 @@ class Replay:
             job_type=job.job_type,
             total_steps=job.total_steps,
             scale_factors=job.counts,
-            # Its user knows where it cannot run at all, and how fast it is nowhere.
+            # Its user knows on which types it cannot run at all, but no throughputs.
             worker_types=()
             if len(able) == len(self._cluster.type_names)
             else able or job.worker_types,
@@ -352,7 +352,7 @@ class Replay:
     # -- time -----------------------------------------------------------------------------------
 
     def step(self, until_s: float = math.inf) -> None:
-        """Jump to the next moment at which something happens, or to a time before, and have it."""
+        """Jump to the next event, or to an earlier time, and handle the events of that time."""
         moment = min(self._next_moment(), until_s)
         self._ledger.pass_time(moment - self.now_s, self._busy())
         self._shell.now_s = moment
@@ -390,7 +390,7 @@ class Replay:
         return max(moment, self.now_s)
 
     def _fail(self) -> dict[str, None]:
-        """Break and mend workers whose time has come; return their nodes."""
+        """Break and mend the workers that are due; return their nodes."""
         stirred: dict[str, None] = {}
         while self._failures.next_s <= self.now_s:
             worker, lost = self._failures.pop()
@@ -403,7 +403,7 @@ class Replay:
         return stirred
 
     def _lose_nodes(self) -> list[str]:
-        """Lose nodes whose outages begin, and have those back whose outages are over."""
+        """Lose nodes at the start of their outages, and bring them back at the end."""
         found = self._outages.take(self.now_s)
         for name, lost in found:
             if lost:
@@ -413,18 +413,18 @@ class Replay:
         return [name for name, _ in found]
 
     def _ordered(self) -> list[Fact]:
-        """Return what people order now."""
+        """Return the orders that are due now."""
         return [self._with_rows(fact) for fact in self._orders.take(self.now_s)]
 
     def _with_rows(self, fact: Fact) -> Fact:
-        """Return an order with what is stored of the jobs that it is about."""
+        """Return an order with the stored rows of its jobs."""
         if isinstance(fact, ReservationMade):
             return replace(fact, row=self._rows.get(fact.reservation.job))
         if not isinstance(fact, JobActionAsked | JobChangeAsked):
             return fact
         return replace(fact, rows={i: self._rows[i] for i in fact.job_ids if i in self._rows})
 
-    # -- what is noted --------------------------------------------------------------------------
+    # -- records --------------------------------------------------------------------------------
 
     def _note(self, decision: Decision) -> None:
         if self.log is not None:
@@ -507,7 +507,7 @@ class Replay:
             check_answer(question.problem, allocation)
         except SolveError as error:
             failure = str(error)
-        except Exception as error:  # a plugin may raise anything; the user must hear whose it was
+        except Exception as error:  # a plugin may raise anything; name it
             raise LeaseholdError(
                 f"policy '{policy.name}' failed at {self.now_s:.0f} s with "
                 f"{type(error).__name__}: {error}; this is a fault of the policy"
@@ -519,7 +519,7 @@ class Replay:
         self._ledger.solve_s.append(time.perf_counter() - begin)
         return AllocationAnswered(policy=choice, question=question, answer=solved, failure=failure)
 
-    # -- what is true of jobs -------------------------------------------------------------------
+    # -- the truth about jobs -------------------------------------------------------------------
 
     def _rate(self, job_id: str, worker_type: str, workers: int, partner: str | None) -> float:
         leases = self.control.view.leases
@@ -538,7 +538,7 @@ class Replay:
         return 0.5 * alone if shared is None else shared[0]
 
     def _planned_rate(self, live: LiveLease) -> float:
-        """Return steps/s under a plan: what its source says, whatever policies are shown of it."""
+        """Return steps/s under a plan: those of its source, independent of the policies' table."""
         view, lease = self.control.view, live.lease
         key = view.knowledge.key(lease.profile)
         return next(

@@ -1,4 +1,4 @@
-"""What a simulation is asked: everything that decides its result, picklable."""
+"""The request of a simulation: all inputs that determine its result, picklable."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from traces.trace import Trace
 
 
-#: The profile of a run of the engine alone: throughputs are known, and nothing is learned; rounds
-#: are planned where they begin; no job waits for quotas or other jobs.
+#: The profile of a run of the engine alone: throughputs are known, and nothing is learned; each
+#: round is planned at its start; no job waits for quotas or other jobs.
 IDEAL = "ideal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service whose replay decides all that it decides.
+    """A service to replay with all its decisions.
 
     Attributes:
-        settings: of what decides, its policy among them.
-        profile: what a result calls it, such as the name of its file.
-        declared: path of the throughputs that it is told at the start; None for none.
+        settings: of control, including its policy.
+        profile: its name in a result, such as the name of its file.
+        declared: path of the throughputs that are declared at the start; None without a file.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
-        projects: limits that it is told at the start.
-        orders: path of what people order at later times; None for none.
+        projects: limits that are set at the start.
+        orders: path of the orders of operators at later times; None without a file.
     """
 
     settings: ControlSettings
@@ -52,8 +52,9 @@ class ForecastOptions:
     """How completion times are forecast in a simulation.
 
     Attributes:
-        jobs: of how many jobs, spread evenly over those that are measured; 0 for none.
-        futures: that are drawn for each.
+        jobs: number of jobs with a forecast, spread evenly over the measured ones; 0 for no
+            forecasts.
+        futures: futures that are drawn for each.
         confidence: of the interval.
         seed: of the draws.
     """
@@ -64,7 +65,7 @@ class ForecastOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what no forecast can be made by."""
+        """Refuse impossible options."""
         if self.jobs < 0:
             raise ParameterError(f"forecasts is {self.jobs}; it must be a whole number >= 0")
         if self.futures < 1:
@@ -79,35 +80,35 @@ class SimulationRequest:
 
     Attributes:
         trace: path of the trace, or a trace.
-        trace_format: the file's format, ``"auto"`` to tell by content.
+        trace_format: the file's format, ``"auto"`` to detect it from the content.
         throughputs: path of the throughput table, or a table.
         cluster: a spec such as ``v100:36,p100:36``, the path of a cluster file, or a cluster.
         policy: name of the policy, or a policy.
-        params: the parameters of a policy that is named, as text.
+        params: the parameters of a policy that is given by name, as text.
         agnostic: hide from policy and engine that worker types differ.
         space_sharing: let pairs of jobs share workers.
         window: measure jobs from the first to before the second position in order of arrival and
             end the run when they are done; None measures all.
-        until_s: when the run ends, even if jobs are left; infinity for no such time.
+        until_s: end of the run, even if jobs are left; infinity for no such time.
         round_length_s: the scheduling quantum.
-        plan_lead_s: how long before a round ends the next one is planned and announced.
-        workers_per_node: workers on a node, where the cluster is given by a spec.
+        plan_lead_s: how long before the end of a round the next one is planned and announced.
+        workers_per_node: workers on a node, if the cluster is given by a spec.
         overheads: path of an overhead file, ``"none"``, or ``"default"`` for the bundled one.
         failures: path of a failure file, or None for a cluster without failures.
         seed: of every random draw (failures, job types of traces that have none).
         reference_worker_type: type on which durations become steps; None for the format's own.
-        derive_counts: derive throughputs at worker counts that the table has no rows for; if not,
-            no job runs at them.
-        locality: heed that gangs are slower on several nodes, as the table says.
-        batches: path of a file of the job types whose batch may change, or None for none.
-        limit: read only so many jobs of the trace.
+        derive_counts: derive throughputs at worker counts without rows in the table; if not, no job
+        runs at these counts.
+        locality: take into account that gangs are slower on several nodes, as the table says.
+        batches: path of a file of the job types with a variable batch, or None.
+        limit: read only this many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         behind_rounds: see ``EngineSettings``, like the next one.
-        ahead_rounds: likewise.
-        carry_credit: off only to compare with rounds that forget at each new allocation.
-        forecasts: of which jobs the completion time is forecast at their submission.
-        service: is replayed as it is configured, policy, options and round length too; None: the
-            engine alone, with an oracle and without overheads (``IDEAL``).
+        ahead_rounds: see ``EngineSettings``.
+        carry_credit: off only to compare with rounds that drop credits at each new allocation.
+        forecasts: which completion times are forecast at submission.
+        service: the service to replay with its policy, options and round length; None: the engine
+        alone, with an oracle and without overheads (``IDEAL``).
     """
 
     trace: str | Trace
@@ -139,7 +140,7 @@ class SimulationRequest:
     service: Service | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no run can be made of."""
+        """Refuse impossible requests."""
         if not (math.isfinite(self.round_length_s) and self.round_length_s > 0):
             raise ParameterError(f"round length is {self.round_length_s!r} s; it must be > 0")
         if not self.until_s > 0:
@@ -176,7 +177,7 @@ class SimulationRequest:
         """Return a request to replay a service.
 
         Args:
-            service: decides by its own policy and settings.
+            service: supplies the policy and the settings.
             inputs: further fields: the trace, the cluster, ...
         """
         policy, engine = service.settings.policy, service.settings.engine
@@ -192,10 +193,10 @@ class SimulationRequest:
         )
 
     def make_policy(self) -> Policy:
-        """Return a new policy for one run: none knows what another one has seen.
+        """Return a new policy for one run, without state from other runs.
 
         Raises:
-            UnknownPolicyError: there is none of that name.
+            UnknownPolicyError: no policy has that name.
             ParameterError: a parameter has a wrong name, type or range.
         """
         if not isinstance(self.policy, str):

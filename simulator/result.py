@@ -1,6 +1,6 @@
-"""What one simulation yields: a summary, every job's outcome, leases and series over time.
+"""The result of one simulation: a summary, every job's outcome, leases and series over time.
 
-Values are picklable, so that a result can cross a process border. Everything but
+Values are picklable, so that a result can cross a process border. Everything except
 ``Summary.TIMINGS`` depends on the inputs and the seed only.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What became of one job.
+    """The outcome of one job.
 
     Attributes:
         job_id: the job's name.
@@ -34,7 +34,7 @@ class JobOutcome:
         end_s: when its last step was done; None if it did not complete.
         status: value of ``JobStatus`` at the end of the run.
         rho: JCT over the JCT on a 1/n share of the cluster; None if it did not complete.
-        measured: whether it lies inside the window that the summary is about.
+        measured: whether it lies inside the window of the summary.
         attempts: leases that it held.
         preemptions: leases that ended before the job did, without a failure.
         deadline_s: absolute time by which it should have been complete, or None.
@@ -70,15 +70,15 @@ class LeaseSpan:
     """One lease from its start to its end.
 
     Attributes:
-        job_id: who held it.
+        job_id: the job that held it.
         job_type: of that job.
         workers: worker indices held, ascending.
         worker_type: name of their type; of a mixed gang both, as ``a100 + v100``.
         start_s: when it was granted.
         end_s: when it ended, or the end of the run.
         shared: whether another job held the same workers as a pair.
-        reason: value of ``EndReason``, or "open" where the run ended first.
-        plan: of a source of configurations, by which the job ran; empty for none.
+        reason: value of ``EndReason``, or "open" if the run ended first.
+        plan: plan of a source of configurations, by which the job ran; empty without one.
     """
 
     job_id: str
@@ -135,7 +135,7 @@ class Summary:
     """The figures of one run, over the jobs of its window. Unknown figures are NaN.
 
     Attributes:
-        policy: name and options, as it was asked for.
+        policy: name and options, as requested.
         cluster: spec, ``type:count`` pairs.
         window: "A:B", or "all".
         jobs: jobs in the window.
@@ -165,7 +165,7 @@ class Summary:
         cpu_s: its CPU seconds.
         seed: of every random draw.
         profile: ``ideal``, or the configuration of the service that was replayed.
-        until_s: when the run was to end, whatever was left to do; infinity for no such time.
+        until_s: requested end of the run, even if jobs were left; infinity for no such time.
     """
 
     #: The figures that differ from run to run on equal inputs.
@@ -217,7 +217,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationResult:
-    """Everything that one run yields.
+    """The complete result of one run.
 
     Attributes:
         summary: its figures.
@@ -231,8 +231,8 @@ class SimulationResult:
         node_of_worker: (W,) name of the node of each worker.
         seed: of every random draw.
         settings: further inputs, as text for reports.
-        warnings: what the reader of the figures must know, a sentence each.
-        forecasts: of completion times at submission, in order of arrival, where asked for.
+        warnings: what readers of the figures must know, a sentence each.
+        forecasts: of completion times at submission, in order of arrival, if requested.
     """
 
     summary: Summary

@@ -1,4 +1,4 @@
-"""Results for people who study policies: figures, tables, plots."""
+"""Results for Python users: figures, tables, plots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """What one run yields. Equal inputs and seed give equal values, ``Summary.TIMINGS`` apart."""
+    """The result of one run. Equal inputs and seed give equal values, ``TIMINGS`` apart."""
 
     _run: SimulationResult
 
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the reader of the figures must know, a sentence each."""
+        """Facts that readers of the figures must know, a sentence each."""
         return self._run.warnings
 
     def plot(self, kind: str = "jct", *, width: int = 720, height: int = 360) -> Plot:
@@ -80,7 +80,7 @@ class Result:
         return plot([self._run], kind, width=width, height=height)
 
     def write(self, folder: str | os.PathLike[str], *, chrome_trace: bool = False) -> None:
-        """Write what ``leasehold simulate --out`` writes: summary, CSV files and a report.
+        """Write the same files as ``leasehold simulate --out``: summary, CSV files and a report.
 
         Args:
             folder: new, empty, or an earlier result, which is replaced.
@@ -105,9 +105,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
-    """Runs of several policies on one trace, by policy in the order in which they were given.
+    """Runs of several policies on one trace, by policy in the given order.
 
-    ``runs["fifo"]`` is the result of one; iterating yields the names.
+    ``runs["fifo"]`` is the result of one policy; iterating yields the names.
     """
 
     _results: Mapping[str, Result]
@@ -120,7 +120,7 @@ class Comparison:
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """Policy -> why its run failed; empty where none did."""
+        """Policy -> why its run failed; empty if no run failed."""
         return self._failed
 
     @property

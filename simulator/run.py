@@ -161,7 +161,7 @@ def _replay(
     trace: Trace,
     throughputs: ThroughputTable,
 ) -> Replay:
-    """Compose a replay of the service as it is configured."""
+    """Compose a replay of the service with its configuration."""
     jobs, nodes = {job.job_id for job in trace.jobs}, {node.name for node in cluster.nodes}
     failures = read_failures(request.failures)
     failures.check_names(nodes=nodes, jobs=jobs)

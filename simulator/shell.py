@@ -1,7 +1,7 @@
 """A shell for control in virtual time: a clock that jumps, and nodes that exist only as numbers.
 
-What the daemon does with agents and a network, this does at once: reports arrive when they are
-made, desired sets when they are decided, and all that follows happens before the clock moves on.
+It does at once what the daemon does with agents and a network: reports arrive when they are made,
+desired sets when they are decided, and all consequences happen before the clock moves on.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class Shell:
-    """Tells control what happens, and carries out what it decides.
+    """Passes facts to control, and performs its decisions.
 
     Args:
-        control: decides; nobody else tells it facts.
+        control: the control; only this shell passes facts to it.
         answer: asks the policy.
-        heed: told every decision, once it is published.
-        now_s: where the clock begins.
+        heed: called with every decision, after its publication.
+        now_s: start of the clock.
 
     Attributes:
-        control: decides.
-        now_s: the time; whoever owns the shell moves it, forwards only.
+        control: the control.
+        now_s: the time; the owner of the shell moves it, forwards only.
         nodes: by name.
-        away: names of nodes that nothing is heard of.
+        away: names of nodes that are silent.
     """
 
     def __init__(
@@ -52,61 +52,61 @@ class Shell:
         self.away: set[str] = set()
         self._just_lost: set[str] = set()
         self._answer, self._heed = answer, heed
-        #: node -> when it has something to do without news.
+        #: node -> time of its next action without news.
         self._wakes: dict[str, float] = {}
         self._sets = DesiredSets(self._note_untold)
-        #: what nodes could not be told of, and control has not heard of yet.
+        #: leases that could not be sent to nodes, and that control does not know of yet.
         self._untold: list[LeaseUntold] = []
 
     def add(self, node: SimulatedNode) -> None:
-        """Put a node there; control hears of it when it is first among ``stirred``."""
+        """Add a node; control hears of it when it is first among ``stirred``."""
         self.nodes[node.name] = node
         self._wakes[node.name] = math.inf
 
     @property
     def next_s(self) -> float:
-        """When something happens next that nobody from outside brings about; inf if never."""
+        """When the next event happens without outside facts; inf if never."""
         moment = min(min(self._wakes.values(), default=math.inf), self.control.next_due_s)
         if any(self._is_missed(name) for name in self.away):
             moment = min(moment, self.now_s + self.control.view.settings.tick_s)
         return moment
 
     def _is_missed(self, name: str) -> bool:
-        """Tell whether control has still to find out that a node is away, and what that ends."""
+        """Return whether control has yet to detect that a node is away, or to end its leases."""
         view = self.control.view
         node = view.nodes.by_name.get(name)
         return node is not None and (not node.lost or bool(view.leases.on_node.get(name)))
 
     def lose(self, name: str) -> None:
-        """Let a node die with all that runs on it; control finds out by its silence."""
+        """Let a node die with everything on it; control detects its silence."""
         self.nodes[name].reboot()
         self.away.add(name)
         self._just_lost.add(name)
         self._wakes[name] = math.inf
 
     def bring_back(self, name: str) -> None:
-        """Let a node that died be there again; it has to be among ``stirred`` then."""
+        """Bring a dead node back; it must be among ``stirred`` then."""
         self.away.discard(name)
 
     def happen(self, facts: Iterable[Fact], stirred: Iterable[str]) -> None:
-        """Have everything happen that follows from the present moment, without time passing.
+        """Handle facts and all their consequences without time passing.
 
         Args:
-            facts: what people say now.
-            stirred: nodes that have something to report, beside those whose time has come and
-                those on which something runs.
+            facts: outside facts at this time.
+            stirred: nodes with something to report, beside those that are due and those on which
+                something runs.
         """
         names = dict.fromkeys(stirred)
         for name, at_s in self._wakes.items():
             if at_s <= self.now_s:
                 self.nodes[name].act()
                 names[name] = None
-        # Agents tell every few seconds how far their jobs are; here, when it can matter.
+        # Agents report the progress of their jobs every few seconds; here, whenever it can matter.
         names |= {name: None for name, node in self.nodes.items() if node.runs}
         self._settle(list(facts), names)
 
     def _settle(self, facts: list[Fact], stirred: dict[str, None]) -> None:
-        # Agents ask again and again, so who is lost now was there until now.
+        # Agents poll continuously, so a node that is lost now was there until now.
         heard = [name for name in self.nodes if name not in self.away or name in self._just_lost]
         self._just_lost.clear()
         if heard:
@@ -132,7 +132,7 @@ class Shell:
         return NodeReported(report=self.nodes[name].report(), address="", version="replay")
 
     def _tell(self, names: Sequence[str]) -> dict[str, None]:
-        """Give nodes their desired sets; return those that have something to say of it."""
+        """Send nodes their desired sets; return those that have something to report."""
         stirred: dict[str, None] = {}
         for name in names:
             node = self.nodes.get(name)
@@ -152,7 +152,7 @@ class Shell:
 
 
 def _held(node: SimulatedNode) -> list[tuple[int, object, bool]]:
-    """Return what a node would tell of its leases, as far as it makes news."""
+    """Return the part of a node's lease reports that is news."""
     waiting = [(want, LeaseState.STARTING, False) for want in node.view.wanted]
     return [(i, run.end, run.noticed) for i, run in node.runs.items()] + [
         one for one in waiting if one[0] not in node.runs

@@ -1,4 +1,4 @@
-"""The virtual shell around one engine: events in order of time, workers that are simulated."""
+"""The virtual shell around one engine: events in order of time, and simulated workers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _REPORT_EVERY = 256  # steps of the loop between two reports of progress
 
 
 class Simulation:
-    """The virtual shell around one engine: a clock that jumps and workers that are simulated."""
+    """The virtual shell around one engine: a clock that jumps, and simulated workers."""
 
     def __init__(
         self,
@@ -76,20 +76,20 @@ class Simulation:
             jobs: in order of arrival.
             profiles: the row of ``table`` for each job.
             table: the true throughputs.
-            policy: who allocates.
+            policy: the policy.
             settings: of the round mechanism.
-            overheads: what restarts cost.
+            overheads: costs of restarts.
             failures: how workers fail.
             believed: the throughputs that engine and policy see; the true ones by default.
             seed: of the failures.
-            window: positions of the jobs to measure; the run ends when they are done.
+            window: positions of the jobs to measure; the run ends when they have ended.
             record: keep leases and series.
-            label: how the result names the policy.
-            inputs: what a report says of the inputs.
-            progress: told now and then how far the run is.
-            beginning: where it begins, if not with an empty cluster at 0; no job comes by itself
-                then, and what ``enter`` does has to happen first.
-            learning: says how fast jobs are, instead of the table, and what is known of that.
+            label: name of the policy in the result.
+            inputs: the inputs, as text for reports.
+            progress: called now and then with the progress of the run.
+            beginning: the start, if it is not an empty cluster at 0; then no job arrives on its
+                own, and ``enter`` must be called first.
+            learning: gives rates of jobs instead of the table, and the engine's knowledge of them.
 
         Raises:
             InputError: two jobs have one id, or the window holds no job.
@@ -102,7 +102,7 @@ class Simulation:
         self._policy = policy
         #: job id -> its position.
         self._position = {job.job_id: i for i, job in enumerate(self._jobs)}
-        #: (N,) what a lease costs each job.
+        #: (N,) the cost of a lease for each job.
         self._costs = OverheadRows(
             (overheads.of(job.job_type) for job in jobs),
             [name for node in cluster.nodes for name in node.workers],
@@ -153,19 +153,19 @@ class Simulation:
         #: (N,) steps of each job that are done and safe, and steps in all.
         self._safe_steps: FloatArray = np.zeros(len(self._jobs))
         self._total_steps = np.array([job.total_steps for job in self._jobs])
-        #: (N,) steps that are left of each job at most when it has to stop.
+        #: (N,) most steps that are kept of each job when it has to stop.
         self._most_left: FloatArray = np.array(
             [math.inf if job.checkpoints else 0.0 for job in self._jobs]
         )
-        #: (N,) steps of each job that the engine hears of at most.
+        #: (N,) most steps of each job that are reported to the engine.
         self._most_told: FloatArray = np.full(len(self._jobs), np.inf)
-        #: everything that happened, for tests of parity; filled only on request.
+        #: all commands, for tests of parity; filled only on request.
         self.log: list[do.Command] | None = None
-        #: is shown each question to the policy, and the jobs by their numbers.
+        #: called with each question to the policy, and the jobs by their numbers.
         self.watch: Callable[[Problem, Mapping[int, Job]], None] | None = None
-        #: how often the policy was asked, and about how many jobs in all.
+        #: number of questions to the policy, and of jobs in all of them.
         self.questions = self.jobs_asked = 0
-        #: decides beside the engine who is let in, if anybody does.
+        #: control's admission beside the engine, if there is any.
         self._admission: Admission | None = None
         if beginning is not None:
             self._take_over(beginning)
@@ -177,7 +177,7 @@ class Simulation:
 
     @property
     def only_rounds_follow(self) -> bool:
-        """Whether nothing is to come but the engine's own rounds."""
+        """Whether only the engine's own rounds are still to come."""
         return math.isinf(self._coming_s()) and self._timers.keys() <= {PLAN}
 
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
@@ -185,7 +185,7 @@ class Simulation:
         return self._ledger.times()
 
     def _take_over(self, beginning: Beginning) -> None:
-        """Begin where another run, or the service, is now."""
+        """Begin in the present state of another run, or of the service."""
         self._now = beginning.now_s
         self._next_job = len(self._jobs)
         self._timers = dict(beginning.timers)
@@ -213,10 +213,10 @@ class Simulation:
         self._overheads["notice_s"] = beginning.notice_s
 
     def enter(self, question: do.ComputeAllocation | None = None) -> None:
-        """Have everything happen that follows at once from where the run begins.
+        """Handle the immediate consequences of the state at the start.
 
         Args:
-            question: what the engine has asked and nobody has answered.
+            question: the engine's open question, if any.
         """
         events = self._progress_now() if len(self._workers) else []
         if self._admission is not None:
@@ -226,7 +226,7 @@ class Simulation:
         self._settle(events, self._now)
 
     def run(self, *, until_s: float = math.inf) -> SimulationResult:
-        """Run until every measured job has ended, but no longer than to a time."""
+        """Run until every measured job has ended, but at most until ``until_s``."""
         wall, cpu = time.perf_counter(), time.process_time()
         steps = 0
         while self._ledger.to_go and self._now < until_s:
@@ -257,7 +257,7 @@ class Simulation:
             )
 
     def step(self, until_s: float = math.inf) -> None:
-        """Jump to the next moment at which something happens, or to a time before, and let it."""
+        """Jump to the next event, or to an earlier time, and handle the events of that time."""
         now = min(self._next_moment(), until_s)
         self._ledger.pass_time(now - self._now, self._workers.busy)
         self._now = now
@@ -265,7 +265,7 @@ class Simulation:
         self._ledger.sample(now, self._workers.busy.tolist(), len(self._workers))
 
     def _settle(self, events: list[ev.Event], now: float) -> None:
-        """Let events happen, and all that follows from them at once."""
+        """Handle events and their immediate consequences."""
         while events:
             commands = self._engine.handle_columns(*events, now=now)
             self._ledger.planned(self._engine.certificate)
@@ -276,7 +276,7 @@ class Simulation:
                 events += self._admission.follow(told, commands, now)
 
     def _coming_s(self) -> float:
-        """Return when something happens that the engine has not set a timer for; inf for never."""
+        """Return the time of the next event without a timer of the engine; inf for never."""
         return min(
             self._jobs[self._next_job].arrival_s if self._next_job < len(self._jobs) else math.inf,
             self._workers.next_finish_s,
@@ -298,7 +298,7 @@ class Simulation:
         return max(moment, self._now)
 
     def _due(self, now: float) -> list[ev.Event]:
-        """Collect what happens at ``now``; progress first, timers last."""
+        """Collect the events at ``now``; progress first, timers last."""
         events: list[ev.Event] = []
         if len(self._workers):
             self._workers.turn(now)
@@ -328,7 +328,7 @@ class Simulation:
         return events
 
     def _refresh(self, now: float) -> list[ev.Event]:
-        """Tell the engine what is known of the jobs by now, if it is time to."""
+        """Update the engine's table of the jobs' rates, if it is time to."""
         if self._learning is None or now < self._refresh_s:
             return []
         every_s = self._learning.refresh_s
@@ -345,7 +345,7 @@ class Simulation:
         return [ev.ProgressReported(lease_ids=self._workers.lease_ids, steps_done=told)]
 
     def _perform(self, commands: list[do.Command | do.Batch]) -> list[ev.Event]:
-        """Carry out commands; returns the events that follow at once."""
+        """Perform commands; return the events that follow at once."""
         events: list[ev.Event] = []
         for command in commands:
             match command:
@@ -387,7 +387,7 @@ class Simulation:
                     f"policy '{self._policy.name}' could not answer its first question: {error}"
                 ) from error
             return ev.AllocationFailed(generation=command.generation, reason=str(error))
-        except Exception as error:  # a plugin may raise anything; the user must hear whose it was
+        except Exception as error:  # a plugin may raise anything; name it
             raise LeaseholdError(
                 f"policy '{self._policy.name}' failed at {self._now:.0f} s with "
                 f"{type(error).__name__}: {error}; this is a fault of the policy"
@@ -423,11 +423,11 @@ class Simulation:
             self._refresh_s = (self._now // every_s + 1.0) * every_s
 
     def _revoke(self, command: do.RevokeLeases) -> list[ev.Event]:
-        """Give notice to leases; returns the ends of those that are over at once."""
+        """Give notice to leases; return the events of leases that end at once."""
         asked = command.lease_ids.tolist()
         if command.reason is RevokeReason.WORKER_LOST:
             return self._end(asked, EndReason.LOST)
-        # Some may be over already: a second of their workers was lost at the same moment.
+        # Some may have ended already: a second of their workers was lost at the same moment.
         lease_ids = self._workers.running(asked)
         outbid = command.reason is RevokeReason.OUTBID
         self._ledger.outbid += outbid * len(lease_ids)
@@ -451,7 +451,7 @@ class Simulation:
         return events
 
     def _end(self, lease_ids: Iterable[int], reason: EndReason) -> list[ev.Event]:
-        """Let leases end, of those that still run; returns what the engine is told."""
+        """End leases if they still run; return the events for the engine."""
         lease_ids = self._workers.running(lease_ids)
         if not lease_ids:
             return []
@@ -471,12 +471,12 @@ class Simulation:
         ]
 
     def _told(self, jobs: IntArray, steps: FloatArray) -> FloatArray:
-        """Return (n,) what the engine is told of jobs' steps."""
+        """Return (n,) the steps of jobs that are reported to the engine."""
         return np.minimum(steps, self._most_told[jobs])
 
 
 def _with_restarts(job: Job, overhead: Overhead) -> Job:
-    """Return a job that says what a change of workers costs it, unless it says so itself."""
+    """Return a job with the overhead's restart costs, unless it declares its own."""
     if job.restart_s or job.restarts or not (overhead.restart_s or overhead.workers):
         return job
     return replace(job, restart_s=overhead.restart_s, restarts=overhead.restarts)

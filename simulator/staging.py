@@ -1,7 +1,7 @@
-"""Output that is there whole or not at all.
+"""Output that is written completely or not at all.
 
 Files and folders are written under a temporary name beside their place and renamed when they are
-complete, so that neither a crash nor a full disk leaves something half-written.
+complete, so that neither a crash nor a full disk leaves a partial one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: Lists what we wrote into a folder; only a folder that holds nothing else is ever replaced.
+#: Lists the files that Leasehold wrote; a folder with other files is never replaced.
 MANIFEST = "manifest.json"
 
 
 @contextmanager
 def staged_file(path: Path) -> Iterator[IO[str]]:
-    """Give a text file to write to; it takes the place of ``path`` when the block ends well.
+    """Yield a text file to write to; it replaces ``path`` if the block ends well.
 
     Raises:
         InputError: ``path`` is a folder, or its folder cannot be written to.
@@ -49,22 +49,23 @@ def staged_file(path: Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def staged_directory(path: Path, *, kind: str) -> Iterator[Path]:
-    """Give an empty folder to write to; it takes the place of ``path`` when the block ends well.
+    """Yield an empty folder to write to; it replaces ``path`` if the block ends well.
 
     An empty folder at ``path`` is used, and one that an earlier run wrote is replaced.
 
     Args:
-        path: where the output belongs.
-        kind: what is written, for the manifest: "simulation", "comparison".
+        path: the place of the output.
+        kind: the kind of output, for the manifest: "simulation", "comparison".
 
     Raises:
-        InputError: ``path`` is a file, holds anything that we did not write, or cannot be written.
+        InputError: ``path`` is a file, holds anything that Leasehold did not write, or cannot be
+            written.
     """
     path = path.absolute()
     check_replaceable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not inside `path`: a rename within one file system is what makes it atomic.
+        # Not inside `path`: a rename is atomic only within one file system.
         staged = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     except OSError as error:
         raise InputError(_unwritable(path, error)) from error
@@ -78,7 +79,7 @@ def staged_directory(path: Path, *, kind: str) -> Iterator[Path]:
 
 
 def claim_directory(path: Path, *, kind: str) -> None:
-    """Make a folder that several runs add to, or take up one of the same kind.
+    """Create a folder that several runs add to, or reuse one of the same kind.
 
     Raises:
         InputError: ``path`` is a file, holds anything else, or cannot be written.
@@ -95,10 +96,10 @@ def claim_directory(path: Path, *, kind: str) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Make sure that writing a folder to ``path`` destroys nothing of somebody else's.
+    """Check that writing a folder to ``path`` destroys no other files.
 
     Raises:
-        InputError: it would; names what is in the way.
+        InputError: it would; the message names the file in the way.
     """
     if not path.exists():
         return
@@ -126,13 +127,13 @@ def _files(folder: Path) -> set[str]:
 
 
 def _listed(folder: Path) -> set[str]:
-    """Return the files that the folder's manifest says we wrote."""
+    """Return the files that the folder's manifest lists."""
     files = _manifest(folder).get("files")
     return set(files) if isinstance(files, list) else set()
 
 
 def _manifest(folder: Path) -> dict[str, object]:
-    """Return the folder's manifest; empty where there is none of ours."""
+    """Return the folder's manifest; empty without one of Leasehold's."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -228,8 +228,8 @@ def _bases(found: Sequence[ReplayedCluster], goal: Goal) -> list[ReplayedCluster
 def _max_cost(found: Sequence[ReplayedCluster], goal: Goal) -> float:
     """Return the highest cost of a cluster that is worth a replay.
 
-    A cluster over the budget is, as long as it costs no more than the present one. If the target is
-    met, a cluster that costs more than the best one is not.
+    A cluster over the budget is worth one if it costs no more than the present one. If the target
+    is met, a cluster that costs more than the best one is not.
     """
     best = goal.find_best(found)
     if goal.budget_usd_per_hour is not None:

@@ -1,9 +1,9 @@
 """Several simulations at once, a process each.
 
-A process per run and not a pool: a run that is killed (out of memory, say) then takes no other
-with it, and its memory is returned before the next one starts. And plain processes, not those of
-``multiprocessing``, which run the caller's script again: a script needs no
-``if __name__ == "__main__"``, and a policy that is written in a notebook or a script is sent whole.
+Each run has a process of its own, not one of a pool. So a run that is killed (for example, out of
+memory) takes no other run with it, and its memory is returned before the next one starts. These are
+plain processes, not those of ``multiprocessing``, which run the caller's script again: a script
+needs no ``if __name__ == "__main__"``, and a policy from a notebook or a script is sent whole.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
 
-#: Every run is one thread's work; libraries that start a thread per core would only get in each
-#: other's way.
+#: Every run is one thread's work; libraries with a thread per core would slow each other down.
 _ONE_THREAD: Final = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-#: What a process runs; it imports from where we do.
+#: The program of a process; it imports with the same path as this one.
 _PROGRAM: Final = """
 import json, sys
 from multiprocessing.connection import Connection
@@ -56,9 +55,9 @@ class RunOutcome:
     """How a run ended.
 
     Attributes:
-        request: what was asked.
-        result: what it yielded, or None where it failed.
-        error: why it failed, one line; empty where it did not.
+        request: the request.
+        result: its result, or None if it failed.
+        error: why it failed, one line; empty if it did not.
         bad_input: whether it failed because an input cannot be used.
     """
 
@@ -69,20 +68,20 @@ class RunOutcome:
 
 
 class Listener(Protocol):
-    """Is told how runs go, by their position in the list."""
+    """Receives the progress of runs, by their position in the list."""
 
     def started(self, index: int) -> None:
-        """Take note that a run began."""
+        """Handle the start of a run."""
 
     def progressed(self, index: int, progress: Progress) -> None:
-        """Take note of how far it is."""
+        """Handle a run's progress."""
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
-        """Take note of its end."""
+        """Handle the end of a run."""
 
 
 def process_count(wanted: int | None, runs: int) -> int:
-    """Return how many processes to start for that many runs: as many as there are cores."""
+    """Return how many processes to start for ``runs`` runs: by default one per core."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(wanted or cores, runs))
 
@@ -138,11 +137,11 @@ _End = tuple["SimulationResult | None", str, bool]
 
 
 def _packed(request: SimulationRequest) -> bytes:
-    """Return the request for a process; what the caller's own program defines goes along whole."""
+    """Return the request for a process; definitions of the caller's program go along whole."""
     import cloudpickle  # noqa: PLC0415 - only where processes are started
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
-        # Without this, a field without a default has one once it has arrived: the mark is copied.
+        # Without this, a field without a default has one after the transfer: the mark is copied.
         dispatch_table: ClassVar[ChainMap[Any, Any]] = ChainMap(
             {type(dataclasses.MISSING): lambda _: "MISSING"}, cloudpickle.Pickler.dispatch_table
         )
@@ -167,7 +166,7 @@ def _packed(request: SimulationRequest) -> bytes:
 
 
 def _is_found(module: str) -> bool:
-    """Tell whether a process that looks where we do finds a module, which we may have otherwise."""
+    """Return whether a new process with the same path finds a module."""
     package = module.partition(".")[0]
     return package == "__main__" or PathFinder.find_spec(package) is not None
 
@@ -184,7 +183,7 @@ def _start(message: bytes) -> tuple[Connection, subprocess.Popen[bytes]]:
     try:
         ours.send_bytes(json.dumps(sys.path).encode())
         ours.send_bytes(message)
-    except OSError:  # it died at once; reading from it tells how
+    except OSError:  # it died at once; reading from it shows how
         pass
     return ours, process
 
@@ -200,12 +199,12 @@ def _receive(connection: Connection, process: subprocess.Popen[bytes]) -> Progre
 
 
 def run_one(connection: Connection) -> None:
-    """Simulate what the other end asks for, and send what comes of it; the process' whole life."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
+    """Simulate the request from the other end, and send the result; the process's whole life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends this process
     end: _End
     try:
         request: SimulationRequest = connection.recv()
-        from simulator.run import simulate  # noqa: PLC0415 - what fails here is told, too
+        from simulator.run import simulate  # noqa: PLC0415 - failures here are reported, too
 
         end = simulate(request, connection.send), "", False
     except LeaseholdError as error:
@@ -221,7 +220,7 @@ def check_policies(requests: Sequence[SimulationRequest]) -> None:
     """Refuse policies that are unknown, malformed or listed twice, before anything runs.
 
     Raises:
-        InputError: one is; names it.
+        InputError: one is; the message names it.
     """
     labels = [request.label for request in requests]
     for label in labels:
@@ -232,7 +231,7 @@ def check_policies(requests: Sequence[SimulationRequest]) -> None:
 
 
 def first_bad_input(outcomes: Sequence[RunOutcome]) -> str:
-    """Return the message that all runs failed with because of an input, or nothing."""
+    """Return the message if all runs failed with the same one because of an input, or nothing."""
     errors = {outcome.error for outcome in outcomes if outcome.bad_input}
     every = all(outcome.bad_input for outcome in outcomes)
     return errors.pop() if every and len(errors) == 1 else ""

@@ -40,8 +40,8 @@ class PolicyItem:
 def parse_policies(texts: Iterable[str]) -> list[PolicyItem]:
     """Parse lists of policies, each ``name[:key=value,...][+packed][+agnostic]``.
 
-    Commas part policies as well as parameters: what does not begin like a policy continues the
-    parameters of the one before.
+    Commas separate policies as well as parameters: a piece that does not begin like a policy
+    continues the parameters of the one before.
 
     Raises:
         ParameterError: an item is malformed, or the list is empty or names one twice.

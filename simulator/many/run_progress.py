@@ -1,4 +1,4 @@
-"""How runs go: a bar each in a terminal or a notebook, or a line at each end in a log."""
+"""Display of the progress of runs: a bar each in a terminal or notebook, or lines in a log."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from simulator.progress import Progress
 
 
-#: A notebook is sent no more than this: its pages keep what they were sent.
+#: Least seconds between updates of a notebook: its pages keep all updates.
 _REDRAWN_EVERY_S: Final = 0.25
 
 
 @contextmanager
 def show_progress(labels: Sequence[str], *, log: bool = True) -> Iterator[Listener]:
-    """Give a listener that shows how the runs of those names go.
+    """Yield a listener that shows the progress of runs.
 
     Args:
         labels: names of the runs.
-        log: write a line at each end where there is neither a terminal nor a notebook.
+        log: write a line at each end if there is neither a terminal nor a notebook.
     """
     if (display := _notebook()) is not None:
         shown = _Notebook(labels, display)
@@ -57,7 +57,7 @@ def show_progress(labels: Sequence[str], *, log: bool = True) -> Iterator[Listen
 
 
 def _notebook() -> Any:
-    """Return what shows something in the notebook that we run in, or None."""
+    """Return the display function of the notebook that this code runs in, or None."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if not hasattr(shell, "kernel"):
@@ -71,28 +71,28 @@ class Silent:
     """Shows nothing."""
 
     def started(self, index: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def progressed(self, index: int, progress: Progress) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 class _Notebook:
-    """For notebooks: a bar each, which go when all runs have ended."""
+    """For notebooks: a bar for each run, removed when all runs have ended."""
 
     def __init__(self, labels: Sequence[str], display: Any) -> None:
         self._labels = labels
-        #: What is written beside each bar, and how full it is, 0 to 1.
+        #: Note beside each bar, and how full it is, 0 to 1.
         self._notes = ["waiting"] * len(labels)
         self._shares = [0.0] * len(labels)
         self._drawn_at = time.monotonic()
         self._handle = display(self._page(), raw=True, display_id=True)
 
     def started(self, index: int) -> None:
-        """Say that it reads."""
+        """Show that it reads its inputs."""
         self._set(index, 0.0, "reading")
 
     def progressed(self, index: int, progress: Progress) -> None:
@@ -101,11 +101,11 @@ class _Notebook:
         self._set(index, progress.jobs_done / max(1, progress.jobs), note)
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
-        """Say how it ended."""
+        """Show how it ended."""
         self._set(index, float(outcome.result is not None), end_note(outcome))
 
     def clear(self) -> None:
-        """Leave nothing behind."""
+        """Remove the bars."""
         self._handle.update({"text/html": "", "text/plain": ""}, raw=True)
 
     def _set(self, index: int, share: float, note: str) -> None:
@@ -134,13 +134,13 @@ class _Lines:
         self._ended = 0
 
     def started(self, index: int) -> None:
-        """Say nothing yet."""
+        """Do nothing yet."""
 
     def progressed(self, index: int, progress: Progress) -> None:
-        """Say nothing yet."""
+        """Do nothing yet."""
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
-        """Say how it ended, and how many have."""
+        """Write how it ended, and how many runs have ended."""
         self._ended += 1
         count = f"[{self._ended}/{len(self._labels)}]"
         sys.stderr.write(f"{count} {self._labels[index]}: {end_note(outcome)}\n")
@@ -158,7 +158,7 @@ class _Bars:
         ]
 
     def started(self, index: int) -> None:
-        """Let the bar move."""
+        """Start the bar."""
         self._bars.start_task(self._tasks[index])
         self._bars.update(self._tasks[index], note="reading")
 
@@ -172,7 +172,7 @@ class _Bars:
         )
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
-        """Fill the bar, or say why not."""
+        """Fill the bar, or show why the run failed."""
         if outcome.result is not None:
             jobs = outcome.result.summary.jobs
             self._bars.update(self._tasks[index], completed=jobs, total=jobs)

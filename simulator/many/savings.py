@@ -266,5 +266,5 @@ def _make_interval(
 
 
 def _saved_part(queue: FloatArray, policy: FloatArray) -> FloatArray:
-    """Return the saved part of what the queue used; 0 if it used nothing."""
+    """Return the saved part of the queue's use; 0 if the queue used nothing."""
     return np.divide(queue - policy, queue, out=np.zeros_like(policy), where=queue > 0)

@@ -1,7 +1,7 @@
-"""A grid of runs - arrival rate x policy x seed - that can be taken up where it was left.
+"""A grid of runs - arrival rate x policy x seed - that can be continued after a stop.
 
-Every finished cell is a file, named by what it was made from, so that a sweep that was stopped, or
-that is asked for more rates or seeds, runs only what is missing.
+Every finished cell is a file, named by a hash of its inputs. So a sweep that was stopped, or that
+gets more rates or seeds, runs only the missing cells.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from simulator.request import SimulationRequest
     from simulator.result import Summary
 
-#: Grows when the meaning of a cell changes, so that older files are not taken for current ones.
+#: Grows when the meaning of a cell changes, so that older files do not count as current.
 _FORMAT: Final = 1
-#: Fields of a request that name files; what counts is their content.
+#: Fields of a request that name files; their content counts.
 _FILES: Final = ("trace", "throughputs", "cluster", "overheads", "failures")
 
 
@@ -34,7 +34,7 @@ class Cell:
     Attributes:
         rate_per_hour: mean arrivals per hour.
         seed: of the generated trace and of the run.
-        request: what is run.
+        request: the run.
     """
 
     rate_per_hour: float
@@ -43,19 +43,19 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The cell as people name it."""
+        """The cell as shown to users."""
         return f"{self.request.label} rate {self.rate_per_hour:g}/h seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """What one cell yielded.
+    """The result of one cell.
 
     Attributes:
         policy: label of the policy.
         rate_per_hour: mean arrivals per hour.
         seed: of the cell.
-        figures: the summary without timings, by key; None where unknown.
+        figures: the summary without timings, by key; None for unknown figures.
     """
 
     policy: str
@@ -64,7 +64,7 @@ class CellResult:
     figures: Mapping[str, str | int | float | None]
 
     def figure(self, key: str) -> float:
-        """Return a figure, NaN where it is unknown."""
+        """Return a figure, NaN if it is unknown."""
         value = self.figures.get(key)
         return float("nan") if value is None else float(value)
 
@@ -76,7 +76,7 @@ class CellStore:
         """Open a store.
 
         Args:
-            folder: where the files are.
+            folder: the folder of the files.
             version: of the program; cells of another version are run again.
         """
         self._folder = folder
@@ -113,7 +113,7 @@ class CellStore:
         return self._folder / f"{policy}-{cell.rate_per_hour:g}-{cell.seed}-{key}.json"
 
     def _inputs(self, cell: Cell) -> dict[str, Any]:
-        """Return everything that decides the result; files count by their content."""
+        """Return all inputs that determine the result; files count by their content."""
         inputs = asdict(cell.request)
         for name in _FILES:
             inputs[name] = self._digest(inputs[name])
@@ -150,7 +150,7 @@ class Point:
         mean: over the seeds.
         low: the smallest.
         high: the largest.
-        seeds: how many.
+        seeds: number of seeds.
     """
 
     rate_per_hour: float

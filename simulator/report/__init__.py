@@ -1,1 +1,1 @@
-"""What a run looks like to people: an HTML page, charts, and a trace for Perfetto."""
+"""Reports of a run: an HTML page, charts, and a trace for Perfetto."""

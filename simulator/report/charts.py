@@ -1,6 +1,6 @@
 """The figures of a report, as plain plotly.js specifications.
 
-Plain dictionaries, and not plotly's Python objects: building thousands of bars through those takes
+Plain dictionaries, not plotly's Python objects: building thousands of bars through those takes
 seconds, and the page sets its own colours for light and dark. Every figure has the same bytes for
 the same results.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 POLICY_COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 #: More policies than colours differ by the dash.
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
-#: Tol's muted colours, for worker types and job types, so that they are not taken for policies.
+#: Tol's muted colours, for worker types and job types, so that they differ from policies.
 KIND_COLOURS: Final = (
     "#88CCEE",
     "#CC6677",
@@ -34,7 +34,7 @@ KIND_COLOURS: Final = (
     "#882255",
     "#BBBBBB",
 )
-#: Points of a line: more than a screen can show is only weight.
+#: Most points of a line: a screen cannot show more.
 _LINE_POINTS: Final = 400
 #: Job types with a colour of their own; the others are summed.
 _JOB_TYPES_SHOWN: Final = 8
@@ -47,8 +47,8 @@ class TimeUnit:
     """The unit in which a page shows times.
 
     Attributes:
-        name: as an axis title says it.
-        seconds: how long one is.
+        name: as shown in an axis title.
+        seconds: its length.
     """
 
     name: str
@@ -67,7 +67,7 @@ class TimeUnit:
 def time_units(results: Sequence[SimulationResult]) -> tuple[TimeUnit, TimeUnit]:
     """Return the unit of time axes, and that of job completion times.
 
-    Completion times are never in days: the table says hours, and a logarithmic axis has room.
+    Completion times are never in days: the table uses hours, and a logarithmic axis has room.
     """
     longest_jct_s = max((job.jct_s or 0.0 for r in results for job in r.jobs), default=0.0)
     unit = TimeUnit.for_span(max(r.summary.makespan_s for r in results))
@@ -97,7 +97,7 @@ def jct_distribution(results: Sequence[SimulationResult], unit: TimeUnit) -> _Fi
 
 
 def rho_distribution(results: Sequence[SimulationResult]) -> _Figure:
-    """Return the share of measured jobs whose rho is at most x, per policy, with a line at 1."""
+    """Return the share of measured jobs with a rho of at most x, per policy, with a line at 1."""
     samples = [
         np.array([job.rho for job in _measured(r) if job.rho is not None], dtype=float)
         for r in results
@@ -179,7 +179,7 @@ def _distributions(
         if len(ordered) > _LINE_POINTS:
             keep = np.unique(np.linspace(0, len(ordered) - 1, _LINE_POINTS).round().astype(int))
             ordered, share = ordered[keep], share[keep]
-        # A first point at 0 %, or a distribution that starts with a jump would hang in the air.
+        # A first point at 0 %; otherwise a distribution that starts with a jump hangs in the air.
         lines.append(
             _line(
                 index,
@@ -242,7 +242,7 @@ def _averaged(
     Args:
         time_s: (S,) ascending; each value holds until the next time.
         values: (S, D).
-        end_s: until when the last one holds.
+        end_s: end of the last value.
         points: number of intervals; shorter series are returned as they are.
 
     Returns:

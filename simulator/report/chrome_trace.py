@@ -1,9 +1,9 @@
-"""Who held which worker and when, as a trace for https://ui.perfetto.dev.
+"""The jobs on each worker over time, as a trace for https://ui.perfetto.dev.
 
 A process is a node, a thread a worker (and a second thread for the other job of a pair); counters
 show the queue and the busy workers. Format: "Trace Event Format", JSON object form, times in
-microseconds. A trace of a long run has to be opened by a browser, so what a reader can tell from
-the thread is not said again on each slice, and slices and samples of counters have a bound.
+microseconds. A browser has to open the trace of a long run. So a slice does not repeat the data of
+its thread, and the numbers of slices and of samples of counters are bounded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 #: The process that carries the counters; nodes follow.
 _CLUSTER = 1
 
-#: Slices of one trace; of usual names, about 20 MB.
+#: Most slices of one trace; with usual names, about 20 MB.
 MAX_SLICES: Final = 150_000
-#: Samples of one counter; both counters are about 5 MB.
+#: Most samples of one counter; both counters are about 5 MB.
 MAX_SAMPLES: Final = 20_000
 
 _Event = dict[str, object]
@@ -43,10 +43,11 @@ def write_chrome_trace(
     """Write the trace, whole or not at all.
 
     Args:
-        result: what to show.
+        result: the run to show.
         path: the file; an existing one is replaced.
         max_slices: above this, slices too short to be seen are merged with their neighbours.
-        max_samples: above this, a counter shows the last value of each of so many intervals.
+        max_samples: above this, a counter shows the last value of each of ``max_samples``
+        intervals.
     """
     drawn = drawing(result.leases, limit=max_slices)
     with staged_file(path) as file:
@@ -98,7 +99,7 @@ def _events(result: SimulationResult, drawn: Drawing, max_samples: int) -> Itera
 
 
 def _of_one_job(one: Slice) -> _Event:
-    """Return what a slice says of its job; what goes without saying is left out."""
+    """Return the arguments of a slice about its job, without defaults."""
     held = one.held
     args: _Event = {"reason": held.reason}
     if len(held.workers) > 1:
@@ -118,7 +119,7 @@ def _of_several(one: Slice) -> _Event:
 
 
 def _ranges(workers: Sequence[int]) -> str:
-    """Return ascending numbers as "0-3, 8": gangs are large, and mostly in one piece."""
+    """Return ascending numbers as "0-3, 8": gangs are large, and mostly contiguous."""
     runs = groupby(enumerate(workers), key=lambda pair: pair[1] - pair[0])
     ends = [(run[0][1], run[-1][1]) for run in (list(group) for _, group in runs)]
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)
@@ -130,12 +131,12 @@ def _process(name: str, pid: int) -> Iterator[_Event]:
 
 
 def _first_lanes(result: SimulationResult) -> set[tuple[int, int]]:
-    """Idle workers get a thread too: that they were idle is worth seeing."""
+    """Return a lane for every worker: idle workers get a thread, too."""
     return {(worker, 0) for worker in range(len(result.node_of_worker))}
 
 
 def _thread(worker: int, lane: int) -> int:
-    """Thread 0 belongs to the process itself in some viewers, so numbers start at 1."""
+    """Return the thread's number, from 1: thread 0 is the process itself in some viewers."""
     return 1 + 8 * worker + lane
 
 
@@ -170,7 +171,7 @@ def _changes(
 ) -> list[tuple[int, dict[str, int]]]:
     """Return the times at which a value changes, with the last value of each time.
 
-    With more than ``limit`` of them, the last one of each of so many equal intervals.
+    With more than ``limit`` times, the last one of each of ``limit`` equal intervals.
     """
     last = dict(zip(times, values, strict=True))
     changes: list[tuple[int, dict[str, int]]] = []

@@ -1,7 +1,7 @@
-"""Figures of ``simulator.report.charts`` as SVG, for where no script runs: notebooks, papers.
+"""Figures of ``simulator.report.charts`` as SVG, for places without scripts: notebooks, papers.
 
-The same figure has the same bytes. It knows what those figures use: lines and stacked areas that
-are steps, linear and logarithmic axes, vertical lines, a legend.
+The same figure has the same bytes. It supports the elements of those figures: lines and stacked
+areas that are steps, linear and logarithmic axes, vertical lines, a legend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RIGHT: Final = 18.0
 _TOP: Final = 14.0
 _BOTTOM: Final = 46.0
 _LEGEND_ROW: Final = 20.0
-#: Width of a letter of the legend on average, generously: SVG cannot measure text beforehand.
+#: Generous mean width of a letter of the legend: SVG cannot measure text beforehand.
 _LETTER: Final = 6.8
 _SWATCH: Final = 26.0
 _DASHES: Final = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3"}
@@ -31,11 +31,11 @@ _STYLE: Final = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Arial,san
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """One axis: from values to pixels, and where its ticks are.
+    """One axis: from values to pixels, and its ticks.
 
     Attributes:
         low: value at ``start``, or its logarithm.
-        high: value at ``end``, likewise.
+        high: value at ``end``, or its logarithm.
         start: pixel.
         end: pixel.
         log: whether values are shown by their decimal logarithm.
@@ -92,7 +92,7 @@ def draw(figure: Mapping[str, Any], *, width: int = 720, height: int = 360) -> s
 
 
 def _stacked(data: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], _Points]]:
-    """Return each trace with its points; areas lie upon one another, the top one comes first."""
+    """Return each trace with its points; areas are stacked, and the top one comes first."""
     lines: list[tuple[Mapping[str, Any], _Points]] = []
     below: dict[float, float] = {}
     for trace in data:
@@ -132,7 +132,7 @@ def _axis(layout: Mapping[str, Any], values: Iterable[float], *, start: float, e
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Return powers of ten, and where those are few, 2 and 5 times them too."""
+    """Return powers of ten, and 2 and 5 times them if there are few."""
     digits = (1, 2, 5) if high - low < 3 else (1,)
     powers = range(math.floor(low), math.ceil(high) + 1)
     found = [digit * 10.0**power for power in powers for digit in digits]
@@ -140,7 +140,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _round_steps(low: float, high: float) -> list[float]:
-    """Return some six multiples of 1, 2 or 5 times a power of ten."""
+    """Return about six multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
@@ -201,7 +201,7 @@ def _stroke(line: Mapping[str, Any]) -> str:
 def _legend(
     traces: Sequence[Mapping[str, Any]], width: float
 ) -> list[list[tuple[float, Mapping[str, Any]]]]:
-    """Return rows of traces with where each begins."""
+    """Return rows of traces with the start of each."""
     rows: list[list[tuple[float, Mapping[str, Any]]]] = []
     x = math.inf
     for trace in traces:

@@ -1,7 +1,7 @@
 """The files of one simulation. Equal inputs and seed give equal bytes.
 
-What differs from run to run (``Summary.TIMINGS``) is not among them: it goes to the terminal and to
-``--json``. Columns: docs/reference/simulate-output.md.
+Figures that differ from run to run (``Summary.TIMINGS``) are not in them: they go to the terminal
+and to ``--json``. Columns: docs/reference/simulate-output.md.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def write_result(
     """Write a folder with the summary, jobs, leases and series, whole or not at all.
 
     Args:
-        result: what to write.
+        result: the result to write.
         out_dir: new, empty, or an earlier result, which is replaced.
         report: also write ``report.html``.
         chrome_trace: also write ``trace.json`` for Perfetto.
 
     Raises:
-        InputError: the folder holds something that we did not write, or cannot be written.
+        InputError: the folder holds a file that Leasehold did not write, or cannot be written.
     """
     with staged_directory(out_dir, kind="simulation") as folder:
         write_files(result, folder)
@@ -47,7 +47,7 @@ def write_result(
 
 
 def write_files(result: SimulationResult, folder: Path) -> None:
-    """Write the files into a folder that exists already."""
+    """Write the files into an existing folder."""
     summary = {**result.summary.to_dict(timings=False), "settings": dict(result.settings)}
     text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
@@ -109,7 +109,7 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def _field(value: object) -> object:
-    """None is an empty field, truth is true or false, several workers are parted by spaces."""
+    """None becomes an empty field, a bool true or false; several workers are joined by spaces."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, tuple) else value

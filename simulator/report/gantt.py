@@ -1,7 +1,7 @@
-"""The Gantt chart of a report: which job held which worker, in as many bars as a page can bear.
+"""The Gantt chart of a report: the jobs on each worker, with a bounded number of bars.
 
-The chart shows the whole run. Where it has too many leases for that, those too short to be seen
-are merged with their neighbours (``simulator.report.slices``), and the page says so.
+The chart shows the whole run. If it has too many leases, those too short to be seen are merged with
+their neighbours (``simulator.report.slices``), and the page says so.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from simulator.report.slices import Drawing
     from simulator.result import LeaseSpan, SimulationResult
 
-#: Bars of one chart; a browser draws these within about a second.
+#: Most bars of one chart; a browser draws these within about a second.
 MAX_BARS: Final = 3000
-#: Workers of one chart; rows thinner than a line of text show nothing.
+#: Most workers of one chart; rows thinner than a line of text show nothing.
 MAX_WORKERS: Final = 64
 
 
 def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
-    """Return the bars as columns, from which the page draws a chart when it is asked for.
+    """Return the bars as columns, from which the page draws a chart on request.
 
     Returns:
-        ``rows``: labels of the workers, top to bottom. One entry per bar: ``row``, ``lane`` (-1
-        where the job has the worker to itself), ``job`` (index into ``jobs``: who held the worker,
-        or held it for longest), ``start``, ``length`` and ``held`` (the part of it in which
-        anybody held the worker) in ``unit``, ``leases`` and ``of`` (how many leases of how many
-        jobs the bar is), ``reason`` (why the last one ended, or empty where jobs are merged).
-        ``jobs``: names, and ``types``: their job types. ``range``: the times to show, which is
-        the whole run. ``note``: what is left out or merged, or empty.
+        ``rows``: labels of the workers, top to bottom. One entry per bar: ``row``, ``lane`` (-1 if
+            the job does not share the worker), ``job`` (index into ``jobs``: the job that held the
+            worker, or held it for longest), ``start``, ``length`` and ``held`` (the part of it in
+            which any job held the worker) in ``unit``, ``leases`` and ``of`` (the numbers of leases
+            and of jobs in the bar), ``reason`` (why the last one ended, or empty if jobs are
+            merged). ``jobs``: names, and ``types``: their job types. ``range``: the times to show,
+            which is the whole run. ``note``: the parts that are left out or merged, or empty.
     """
     shown = _chosen_workers(result)
     row = {worker: r for r, worker in enumerate(shown)}
@@ -63,7 +63,7 @@ def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
 
 
 def _on(leases: Sequence[LeaseSpan], row: dict[int, int]) -> list[LeaseSpan]:
-    """Return the leases on the workers that have a row, without the workers that have none."""
+    """Return the leases on the workers that have a row, without workers that have no row."""
     kept = ((lease, tuple(w for w in lease.workers if w in row)) for lease in leases)
     return [
         lease if workers == lease.workers else replace(lease, workers=workers)

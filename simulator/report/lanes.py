@@ -1,4 +1,4 @@
-"""Where leases are drawn: two jobs that share a worker get a lane each."""
+"""Lanes of leases in a drawing: two jobs that share a worker get a lane each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Held(Protocol):
 
     @property
     def start_s(self) -> float:
-        """From when."""
+        """The start."""
 
     @property
     def end_s(self) -> float:
-        """Until when."""
+        """The end."""
 
 
 HeldT = TypeVar("HeldT", bound=Held)
@@ -30,9 +30,9 @@ HeldT = TypeVar("HeldT", bound=Held)
 def lanes(leases: Sequence[HeldT]) -> Iterator[tuple[HeldT, int, int]]:
     """Yield every lease on every worker that it holds, as (lease, worker, lane).
 
-    The lane is the lowest number at which the lease overlaps no other on that worker: 0 where a
-    job has the worker to itself. Each worker belongs to one job or one pair at a time, so lanes
-    above 1 mean that the result is wrong; they are still drawn, so that the error is seen.
+    The lane is the lowest number at which the lease overlaps no other on that worker: 0 if the job
+    does not share the worker. Each worker belongs to one job or one pair at a time, so lanes above
+    1 mean that the result is wrong; they are drawn all the same, so that the error is visible.
 
     Args:
         leases: in order of start.

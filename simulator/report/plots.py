@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from simulator.result import SimulationResult
 
-#: What ``plot`` can show of one run or of several.
+#: Kinds of ``plot`` for one run or several.
 KINDS: Final = ("jct", "rho", "utilisation", "queue")
-#: What it can show of one run.
+#: Kinds of ``plot`` for one run only.
 KINDS_OF_ONE: Final = ("allocation", "allocation_by_job_type")
-#: Those that need no series.
+#: Kinds that need no series.
 _OF_JOBS: Final = ("jct", "rho")
 
 
@@ -29,7 +29,7 @@ class Plot:
     """A figure. A notebook shows it as SVG.
 
     Attributes:
-        kind: what it shows, such as ``"jct"``.
+        kind: its kind, such as ``"jct"``.
         figure: ``data`` and ``layout``, as plotly.js takes them.
         width: in pixels.
         height: in pixels.
@@ -51,7 +51,7 @@ class Plot:
         Raises:
             InputError: the file cannot be written.
         """
-        from pathlib import Path  # noqa: PLC0415 - only where something is written
+        from pathlib import Path  # noqa: PLC0415 - only for writing
 
         with staged_file(Path(path)) as file:
             file.write(self.svg)
@@ -77,7 +77,7 @@ def plot(
 
     Args:
         results: at least one.
-        kind: one of ``KINDS``, or of ``KINDS_OF_ONE`` where there is one result.
+        kind: one of ``KINDS``, or of ``KINDS_OF_ONE`` if there is one result.
         width: in pixels.
         height: in pixels.
 

@@ -1,8 +1,8 @@
-"""What is drawn of a run's leases: all of the time, in no more slices than a viewer can bear.
+"""The slices to draw for a run's leases: all of the time, with a bounded number of slices.
 
-A saturated cluster with preemptions has a lease per worker and round, up to a million of them. The
-slices of one job that follow on are joined. Where there are still too many, those that are too
-short to be seen are merged with their neighbours; long ones stay as they are.
+A saturated cluster with preemptions has a lease per worker and round, up to a million of them.
+Consecutive slices of one job are joined. If there are still too many, those that are too short to
+be seen are merged with their neighbours; long ones stay as they are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray
     from simulator.result import LeaseSpan
 
-#: Where merging begins, in parts of the run: about a pixel of a wide screen.
+#: Initial length for merging, as a divisor of the run: about a pixel of a wide screen.
 _FINEST: Final = 4096
-#: By how much the length up to which slices are merged grows until few enough are left.
+#: Growth of the merging length until few enough slices are left.
 _GROWTH: Final = 1.25
 
 
@@ -32,14 +32,14 @@ class Stretch:
     """Leases of one job on the same workers that follow one another at once.
 
     Attributes:
-        job_id: who held them.
+        job_id: the job that held them.
         job_type: of that job.
         workers: worker indices held, ascending.
         shared: whether another job held the same workers as a pair.
         start_s: start of the first lease.
         end_s: end of the last.
         reason: why the last one ended.
-        leases: how many there are.
+        leases: number of leases.
     """
 
     job_id: str
@@ -59,12 +59,12 @@ class Slice:
     Attributes:
         worker: index of the worker.
         lane: 0, or 1 for the other job of a pair.
-        held: what is drawn; of several, the last of the job that held the worker for longest.
-        start_s: from when.
-        end_s: until when; merged slices hold the gaps between theirs.
-        held_s: seconds in which the lane was held; less than the length where gaps were merged.
-        leases: how many leases this is.
-        jobs: how many jobs; 1 unless slices were merged.
+        held: the stretch to draw; of several, the last of the job that held the worker for longest.
+        start_s: its start.
+        end_s: its end; merged slices include the gaps between theirs.
+        held_s: seconds in which the lane was held; less than the length if gaps were merged.
+        leases: number of leases in it.
+        jobs: number of jobs; 1 unless slices were merged.
         shared: whether any of them shared the worker.
     """
 
@@ -85,7 +85,7 @@ class Drawing:
 
     Attributes:
         slices: in order of start.
-        merged_below_s: slices shorter than this were merged with neighbours; 0 if none were.
+        merged_below_s: slices shorter than this were merged with neighbours; 0 if no slices were.
     """
 
     slices: tuple[Slice, ...]
@@ -97,7 +97,7 @@ def drawing(leases: Sequence[LeaseSpan], *, limit: int) -> Drawing:
 
     Args:
         leases: in order of start.
-        limit: how many slices the reader can bear.
+        limit: most slices that the viewer can show.
     """
     pieces = [
         _slice(stretch, worker, lane) for stretch, worker, lane in lanes(list(_joined(leases)))
@@ -166,7 +166,7 @@ def _heads(pieces: Sequence[Slice], limit: int) -> tuple[float, BoolArray]:
 
     Args:
         pieces: N of them, lane by lane, in order of start.
-        limit: how many slices there may be.
+        limit: most slices.
 
     Returns:
         The length, and (N,) whether a piece begins a slice.

@@ -1,1 +1,1 @@
-"""Tables of a run: what it is measured by, summaries, and columns."""
+"""Tables of a run: its ledger, summaries, and columns."""

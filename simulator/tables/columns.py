@@ -1,4 +1,4 @@
-"""The columns in which summaries are compared: titles, units, and which end is the better one."""
+"""The columns in which summaries are compared: titles, units, and the better direction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Column:
         key: attribute of ``Summary``.
         title: short heading.
         unit: of the shown text, or empty.
-        better: "low", "high", or empty where neither end is better.
+        better: "low", "high", or empty if neither is better.
         meaning: one sentence.
         show: from the figure to text.
     """
@@ -33,12 +33,12 @@ class Column:
     show: Callable[[float], str]
 
     def text(self, summary: Summary) -> str:
-        """Return the figure as text; a dash where it is unknown."""
+        """Return the figure as text; a dash if it is unknown."""
         value = float(getattr(summary, self.key))
         return self.show(value) if math.isfinite(value) else "-"
 
     def best(self, summaries: Sequence[Summary]) -> frozenset[int]:
-        """Return the positions of the best figures; none where all are equal or one is alone."""
+        """Return the positions of the best figures; empty if all are equal or there is only one."""
         if not self.better or len(summaries) < 2:
             return frozenset()
         texts = [self.text(s) for s in summaries]
@@ -47,7 +47,7 @@ class Column:
         if not known or len(set(texts)) == 1:
             return frozenset()
         target = min(known) if self.better == "low" else max(known)
-        # By text: figures that look the same must not be told apart.
+        # By text: figures that look the same must be marked the same.
         winner = texts[values.index(target)]
         return frozenset(i for i, text in enumerate(texts) if text == winner)
 

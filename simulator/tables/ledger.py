@@ -1,4 +1,4 @@
-"""The ledger: what a run is measured by, collected while it goes."""
+"""The ledger: the measurements of a run, collected while it goes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is noted of one job while the run goes on."""
+    """The record of one job during the run."""
 
     position: int
     job: Job
     profile: int
     share_at_arrival: float = 0.0
     end_s: float | None = None
-    #: when it ended in any way.
+    #: when it ended, for whatever reason.
     over_s: float | None = None
     rho: float | None = None
     status: JobStatus = JobStatus.WAITING
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class Ledger:
-    """Notes arrivals, leases, ends and samples; turns them into a result."""
+    """Records arrivals, leases, ends and samples; turns them into a result."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Ledger:
         window: tuple[int, int] | None,
         record: bool,
     ) -> None:
-        """Begin with nothing noted.
+        """Begin with an empty record.
 
         Args:
             cluster: the workers.
             table: the true throughputs.
             jobs: N jobs, in order of arrival.
             profiles: (N,) their rows of the table.
-            overheads: (N,) what leases cost each job, as ``columns`` makes them.
+            overheads: (N,) lease costs of each job, as ``columns`` makes them.
             window: (first, end) positions of the jobs that are measured; None for all.
             record: keep leases and series.
         """
@@ -86,8 +86,8 @@ class Ledger:
             for i, (job, profile) in enumerate(zip(jobs, profiles, strict=True))
         ]
         self._by_id = {entry.job.job_id: entry for entry in self._entries}
-        #: (N,) leases of each job so far, when the first one began, whether it holds one now, and
-        #: how often it was preempted.
+        #: (N,) leases of each job so far, start of the first one, whether it holds one now, and its
+        #: preemptions.
         self._attempts: IntArray = np.zeros(len(jobs), dtype=np.int64)
         self._start_s: FloatArray = np.full(len(jobs), np.nan)
         self._running: BoolArray = np.zeros(len(jobs), dtype=bool)
@@ -95,16 +95,16 @@ class Ledger:
         #: (N,) when the newest lease of each job began, and the workers under it.
         self._lease_s: FloatArray = np.zeros(len(jobs))
         self._lease_workers: FloatArray = np.zeros(len(jobs))
-        #: (N,) seconds for which each job has held workers under leases that are over.
+        #: (N,) seconds for which each job has held workers under ended leases.
         self._run_s: FloatArray = np.zeros(len(jobs))
-        #: worker-seconds under leases that are over, and those that launches and restores took.
+        #: worker-seconds under ended leases, and those that launches and restores took.
         self._held_s = self._launching_s = 0.0
         self._active = 0
         #: scale factor -> time integral of a 1/n share's size, in seconds per worker.
         self._share = {job.scale_factor: 0.0 for job in jobs}
         self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
         self._spans: list[LeaseSpan] = []
-        #: lease id -> the plan by which its job runs, where there is one.
+        #: lease id -> the plan by which its job runs, if there is one.
         self._plans: dict[int, str] = {}
         #: id of an open lease -> the lease; and those of them that have shared their workers.
         self._open: dict[int, Lease] = {}
@@ -130,7 +130,7 @@ class Ledger:
     def _measured(self, position: int) -> bool:
         return self._window is None or self._window[0] <= position < self._window[1]
 
-    # -- while the run goes on --------------------------------------------------------------------
+    # -- during the run ---------------------------------------------------------------------------
 
     def pass_time(self, elapsed_s: float, busy: IntArray) -> None:
         """Account for a stretch of time in which nothing changed."""
@@ -141,7 +141,7 @@ class Ledger:
                 self._share[scale] += elapsed_s / max(self._active * scale, workers)
 
     def note(self, kind: str, subject: str, at_s: float) -> None:
-        """Take in a line of the engine's history."""
+        """Add an entry of the engine's history."""
         self.counts[kind] += 1
         entry = self._by_id.get(subject)
         if entry is None:
@@ -167,7 +167,7 @@ class Ledger:
             entry.rho = self._isolated_steps(entry) / entry.job.total_steps
 
     def _reopen(self, entry: _Entry) -> None:
-        """Take a job up again that has ended."""
+        """Reopen a job that has ended."""
         entry.status, entry.end_s, entry.rho, entry.arrived = JobStatus.WAITING, None, None, False
         entry.over_s = None
         self.ended -= 1
@@ -184,20 +184,20 @@ class Ledger:
         return float(rate * received)
 
     def preempted(self, jobs: IntArray) -> None:
-        """Note that jobs, by their positions, were preempted; as a line of history for each."""
+        """Record preemptions of jobs, by their positions; like one history entry for each."""
         self.counts["job_preempted"] += len(jobs)
         self._preemptions[jobs] += 1
 
     def granted(
         self, leases: Leases, jobs: IntArray, sharing: Iterable[int], *, plan: str = ""
     ) -> None:
-        """Note the start of leases.
+        """Record the start of leases.
 
         Args:
             leases: n leases that begin at the same time.
             jobs: (n,) positions of their jobs.
             sharing: leases that share their workers from now on.
-            plan: by which their jobs run; empty for none.
+            plan: the plan by which their jobs run; empty without one.
         """
         self._attempts[jobs] += 1
         self._start_s[jobs] = np.fmin(self._start_s[jobs], leases.start_s)
@@ -211,7 +211,7 @@ class Ledger:
                 self._plans.update((lease.lease_id, plan) for lease in leases)
 
     def over(self, lease_ids: Iterable[int], jobs: IntArray, at_s: float, reason: str) -> None:
-        """Note the end of leases; ``jobs`` (n,) are the positions of their jobs."""
+        """Record the end of leases; ``jobs`` (n,) are the positions of their jobs."""
         self._running[jobs] = False
         cost = self._overheads[jobs]
         held_s = at_s - self._lease_s[jobs]
@@ -250,7 +250,7 @@ class Ledger:
         )
 
     def sample(self, now: float, busy: Sequence[int], running: int) -> None:
-        """Note the state of the cluster after everything at ``now`` has happened."""
+        """Record the state of the cluster after all events at ``now``."""
         if self._record:
             row = (now, list(busy), self._active - running, running)
             if self._samples and self._samples[-1][0] == now:
@@ -259,7 +259,7 @@ class Ledger:
                 self._samples.append(row)
 
     def answered(self, now: float, problem: Problem, allocation: Allocation) -> None:
-        """Note an allocation."""
+        """Record an allocation."""
         if not self._record:
             return
         by_type: dict[str, float] = {}
@@ -274,7 +274,7 @@ class Ledger:
         self._answers.append((now, allocation.usage(problem), by_type))
 
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
-        """Yield every job's id, its first start, and when it completed; None where it has not."""
+        """Yield every job's id, first start and completion; None for times that do not exist."""
         for entry in self._entries:
             yield entry.job.job_id, self._first_start_s(entry), entry.end_s
 
@@ -412,14 +412,14 @@ class Ledger:
         )
 
     def planned(self, proven: Certificate | None) -> None:
-        """Note how good the last planned round was, once."""
+        """Record the certificate of the last planned round, once."""
         if proven is None or proven is self._last_proof:
             return
         self._last_proof = proven
         self._proofs.append((proven.gap, proven.fluid_gap, proven.off_rounds))
 
     def _proven(self) -> dict[str, float]:
-        """Return what a summary says of how good rounds were."""
+        """Return the summary's figures about the quality of rounds."""
         if not self._proofs:
             return {}
         gap, fluid, off = np.array(self._proofs).T
@@ -469,7 +469,7 @@ def _late(entry: _Entry, now: float) -> bool:
 
 
 def _thriftiest_by_type(table: ConfigurationTable, profile: int, count: int) -> FloatArray:
-    """Return (K,) the steps/s of so many workers of each type, each doing as much as it can."""
+    """Return (K,) the most steps/s of ``count`` workers of each type, at their best efficiency."""
     result: FloatArray = np.zeros(len(table.worker_types))
     for j, rate in enumerate(table.throughput[profile]):
         kinds = np.flatnonzero(table.demand[profile, j])

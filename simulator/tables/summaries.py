@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulator.result import Summary
     from simulator.tables.columns import Column
 
-#: The most telling first: a narrow terminal shows as many as fit, the report has them all.
+#: The most important first: a narrow terminal shows as many as fit, the report shows all.
 _KEYS = (
     "jobs_completed",
     "average_jct_s",
@@ -30,7 +30,7 @@ _KEYS = (
     "preemptions",
     "solve_median_s",
 )
-#: Where the output goes to a file or a pipe, nothing needs to be left out.
+#: Width for output to a file or a pipe, which needs no limit.
 _UNBOUNDED = 240
 
 
@@ -41,7 +41,7 @@ def print_summaries(
 
     Args:
         summaries: of the runs, in the order of the rows.
-        file: where to; stdout by default.
+        file: the output; stdout by default.
         timings: whether to show the figures that differ from run to run.
     """
     from rich.console import Console  # noqa: PLC0415  only when something is shown
@@ -104,7 +104,7 @@ def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
 
 
 def _shown(summaries: Sequence[Summary], *, timings: bool) -> list[Column]:
-    """Leave out what no run has anything to say about."""
+    """Leave out columns that are 0 or unknown in all runs."""
     every = {column.key: column for column in (*COLUMNS, *(TIMING_COLUMNS if timings else ()))}
     idle = {
         key

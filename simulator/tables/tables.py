@@ -1,4 +1,4 @@
-"""What a run yields as tables of columns: numpy arrays, with the names of the CSV files."""
+"""A run as tables of columns: numpy arrays, with the names of the CSV files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from simulator.result import SimulationResult
 
-#: Annotation of a field -> type of its column. What is missing is NaN.
+#: Annotation of a field -> type of its column. Missing values are NaN.
 _DTYPES: Final = {
     "str": object,
     "bool": np.bool_,
@@ -27,16 +27,16 @@ _DTYPES: Final = {
     "float | None": np.float64,
     "tuple[int, ...]": object,
 }
-#: Rows that a notebook shows of a longer table, at its beginning.
+#: Rows of a longer table that a notebook shows, from its beginning.
 _ROWS_SHOWN: Final = 8
 
 
 class Table:
     """Columns of equal length. ``table["jct_s"]`` is a numpy array with an entry per row.
 
-    Numbers are int64 or float64, where NaN stands for what is not known; texts are objects. A table
-    iterates over the names of its columns, and its length is its number of rows, as with pandas.
-    The arrays are read-only.
+    Numbers are int64 or float64, with NaN for unknown values; texts are objects. A table iterates
+    over the names of its columns, and its length is its number of rows, as with pandas. The arrays
+    are read-only.
     """
 
     __slots__ = ("_columns", "_rows")
@@ -58,14 +58,14 @@ class Table:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The columns by name, in order: what ``pandas.DataFrame`` or ``polars`` takes."""
+        """The columns by name, in order, as input for ``pandas.DataFrame`` or ``polars``."""
         return dict(self._columns)  # pandas takes other mappings for a single column
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column, (n,).
 
         Raises:
-            ParameterError: there is none of that name.
+            ParameterError: no column has that name.
         """
         if name not in self._columns:
             raise ParameterError(f"no column is named '{name}'; there are {', '.join(self)}")
