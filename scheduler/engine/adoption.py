@@ -364,7 +364,7 @@ class _Adoption:
 
 
 def _without_leases(base: Engine) -> Engine:
-    """Return a copy of an engine without leases and with an open question to the policy."""
+    """Return a copy of an engine without leases, in which a question to the policy is due."""
     stored = dump(base)
     columns = dict(stored.columns)
     for name in ("lease", "configuration", "pair"):

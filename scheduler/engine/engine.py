@@ -155,7 +155,7 @@ class Engine:
         return self.state.assigner.avoidance
 
     def kept_away(self) -> BoolArray:
-        """Return (N,) jobs that have no configuration left, because they avoid nodes."""
+        """Return (N,) jobs without a configuration, by avoided nodes or future reservations."""
         bars = self.state.assigner.bars(self.fleet.grantable)
         if bars is None:
             return np.zeros(len(self.jobs), dtype=bool)

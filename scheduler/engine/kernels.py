@@ -101,7 +101,7 @@ def _make_room(
     free: IntArray,
     chosen: BoolArray,
 ) -> bool:
-    """Move one chosen single job to another configuration so that ``wanted`` fits, if possible."""
+    """Move one chosen single job so that ``wanted`` fits; return whether it does."""
     for here in order:
         if not chosen[here] or second[here] >= 0 or (urgent[here] and promise[here] < 0):
             continue
@@ -253,8 +253,8 @@ def _sum(more: IntArray, which: BoolArray, less: IntArray) -> IntArray:
 def _exchanged(more: IntArray, loses: BoolArray, gain: FloatArray) -> BoolArray:
     """Return the jobs that must stay so that jobs that would lose all their work need not move.
 
-    These are those jobs, each with the jobs that come for its workers, the least gain first. Jobs
-    that leave workers, or take workers, that no other job exchanges are left out.
+    For each such job, the jobs that come for its workers stay too, the least gain first. If that
+    does not balance the workers, the job moves.
     """
     stays = np.zeros(len(more), dtype=np.bool_)
     nothing = np.zeros(more.shape[1], dtype=np.int64)

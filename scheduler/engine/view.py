@@ -66,7 +66,7 @@ class EngineView:
         held: (W,) workers under leases.
         planned: numbers of the jobs with a planned lease.
         planned_workers: workers of each planned lease, in the same order.
-        barred: (N,) jobs that had no configuration left, because they avoid nodes.
+        barred: (N,) jobs without a configuration, by avoided nodes or future reservations.
         avoided: job number -> (node, times in a row, until when the job avoids it).
         type_of: (W,) type of each worker.
         entities: the entities that were set or have had jobs.

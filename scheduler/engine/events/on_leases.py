@@ -222,7 +222,7 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
     elif event.reason is EndReason.FAILED:
         _failed(state, row, lease, event.failed)
     elif event.reason is EndReason.LOST and event.unstarted and state.settings.avoid_node_s:
-        # It avoids the nodes, longer each time, and need not wait on other nodes.
+        # It avoids the nodes, longer each time, and may start on other nodes at once.
         state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
     elif event.reason is EndReason.LOST:
         _lost(state, row, lease)

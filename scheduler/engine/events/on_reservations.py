@@ -195,9 +195,9 @@ def pinned(state: State) -> BoolArray:
     """Return (N,) pinned jobs: they keep their workers, and compete for nothing.
 
     These are jobs on cordoned workers: a job that outbids one of them cannot run in its place, so
-    the time would be lost. Also jobs on workers that are set aside for them, but no job on workers
-    that are set aside for others. If quotas have no room for all of them, the oldest leases go on
-    and the other jobs are left out.
+    the time would be lost. Jobs on workers that are set aside for them are pinned, too, but no job
+    on workers that are set aside for others. If quotas have no room for all of them, the oldest
+    leases go on and the other jobs are not pinned.
     """
     result = np.zeros(len(state.jobs), dtype=bool)
     if not (state.fleet.any_cordoned or state.fleet.any_set_aside):

@@ -25,7 +25,7 @@ class Bars:
     Attributes:
         configuration: (N, J) single configurations for which too few workers are left, or that must
             lie on one node and find none with enough workers.
-        row: (N,) jobs that avoid a node.
+        row: (N,) jobs that avoid nodes or reserved workers, or may start within a share only.
     """
 
     configuration: BoolArray

@@ -90,7 +90,7 @@ class Placer:
             available: (W,) workers that may be given; updated in place.
             avoided: for each request (W,) workers that it must not be given, or None.
             together: (R,) requests that get workers of one node or no workers; None for no
-            requests.
+                requests.
 
         Returns:
             Worker indices, ascending, for each demand; empty if there were not enough.

@@ -2,9 +2,9 @@
 
 Every configuration of a job (or of a pair) carries a credit: the seconds that X has promised it so
 far minus the seconds it received. Candidates that would be too far behind at the end of the round
-are urgent and run first. Then the order is by held workers, and by lag or by remaining time, as the
-band says (``urgency``). If that leaves more than a thousandth of the possible value, a better round
-is sought (``draft``). Each round carries a proof of how good it is (``certificate``). A
+are urgent and run first. Then come held configurations, and those that lag most or end soonest, as
+the band says (``urgency``). If that leaves more than a thousandth of the possible value, a better
+round is sought (``draft``). Each round carries a proof of how good it is (``certificate``). A
 configuration that is too far ahead of X is not entitled. Workers that the entitled jobs leave over
 are offered to waiting jobs, as a bonus that is not charged, unless the policy wants them idle. If a
 candidate is still late because gangs do not fit one by one, the best round of all is sought
@@ -252,7 +252,7 @@ def choose_round(
 
 
 def _without_strangers(shared: Candidates, bars: Bars) -> Candidates:
-    """Leave out pairs with a member that avoids nodes; pairs that run now may stay."""
+    """Leave out pairs with a member in ``bars.row``; pairs that run now may stay."""
     strange = bars.row[shared.first] | bars.row[shared.second]
     return shared.where(shared.held | ~strange)
 

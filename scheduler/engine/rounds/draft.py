@@ -244,7 +244,7 @@ def serve_what_is_owed(
         found: the C candidates.
         chosen: (C,) which of them the draft runs.
         bonus_s: (C,) seconds of lag with which each is credited so that fewer jobs move. Rounds
-        that serve the owed time with this credit are tried first.
+            that serve the owed time with this credit are tried first.
         owed: see ``round_milp.owed``.
 
     Returns:

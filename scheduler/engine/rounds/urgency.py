@@ -65,7 +65,7 @@ def time_left_s(jobs: JobTable, table: ConfigurationTable, *, by_lengths: bool) 
         jobs: the job table.
         table: configurations by profile.
         by_lengths: whether the policy may use the lengths of jobs. If not, a job is expected to go
-        on for as long as it has run.
+            on for as long as it has run.
     """
     result: FloatArray
     if not by_lengths:
