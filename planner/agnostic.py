@@ -30,9 +30,9 @@ class Agnostic(ConfigurationSource):
 
     Configurations of a job that hold equally many workers with the same locality and plan get the
     throughput of the one on the first worker type. If a configuration's own throughput differs
-    beyond its doubt, the figure says nothing about the worker type, and its doubt becomes infinite.
-    So configurations that look equal are not treated as equal, and turns on each type still make
-    shares equal.
+    beyond the doubt of both, the figure says nothing about the worker type, and its doubt becomes
+    infinite. So configurations that look equal are not treated as equal, and turns on each type
+    still make shares equal.
 
     A pair's members keep the *slowdown* that sharing costs them on the first worker type on which
     the pair runs; if both also run alone there first, that is the pair's own throughput on that

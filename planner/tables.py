@@ -170,7 +170,7 @@ def _has_room(way: Configuration, largest: tuple[int, ...]) -> bool:
 
 
 def differs(old: ConfigurationTable, new: ConfigurationTable, *, tolerance: float = 0.05) -> bool:
-    """Return whether two tables differ for a policy, or in their equal configurations.
+    """Return whether two tables differ for a policy, or in which configurations are equal.
 
     Args:
         old: a table.

@@ -229,7 +229,7 @@ class Estimator:
     def revision(self, job_type: str, scale_factor: int, worker_type: str) -> tuple[bool, int]:
         """Return a value that differs whenever ``estimate`` may.
 
-        An own figure changes only itself; every change to the figures may change an inference.
+        With an own figure it changes with that figure; an inference changes with all figures.
         """
         cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
         if cell is not None and (cell.known or cell.never):

@@ -112,11 +112,11 @@ class StepTime:
 def fit_throughput(measured: Sequence[StepTime]) -> ThroughputModel:
     """Fit the model to a job's measurements.
 
-    The fit minimises the root mean square error of the logarithms of both times, plus 1e-3 (g -
-    1)^2 + 1e-2 ((beta_n / alpha_n)^2 + (beta_r / alpha_r)^2). A cost without data is taken as free,
-    so that it is tried: the exchange across nodes without several nodes (but at least 1.1 times
-    that on one node), the further workers without more than two. With only one batch half the time
-    of a pass counts as fixed.
+    The fit minimises the root mean square error of the logarithms of both times, plus
+    1e-3 (g - 1)^2 + 1e-2 ((beta_n / alpha_n)^2 + (beta_r / alpha_r)^2). A cost without data is
+    taken as free, so that it is tried: the exchange across nodes without several nodes (but at
+    least 1.1 times that on one node), the further workers without more than two. With only one
+    batch half the time of a pass counts as fixed.
 
     Raises:
         InputError: nothing was measured.
