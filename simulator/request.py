@@ -98,7 +98,7 @@ class SimulationRequest:
         seed: of every random draw (failures, job types of traces that have none).
         reference_worker_type: type on which durations become steps; None for the format's own.
         derive_counts: derive throughputs at worker counts without rows in the table; if not, no job
-        runs at these counts.
+            runs at these counts.
         locality: take into account that gangs are slower on several nodes, as the table says.
         batches: path of a file of the job types with a variable batch, or None.
         limit: read only this many jobs of the trace.
@@ -108,7 +108,7 @@ class SimulationRequest:
         carry_credit: off only to compare with rounds that drop credits at each new allocation.
         forecasts: which completion times are forecast at submission.
         service: the service to replay with its policy, options and round length; None: the engine
-        alone, with an oracle and without overheads (``IDEAL``).
+            alone, with an oracle and without overheads (``IDEAL``).
     """
 
     trace: str | Trace

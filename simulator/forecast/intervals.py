@@ -159,8 +159,8 @@ class Calibration:
 
         Args:
             completion: (F,) seconds to completion.
-            slack_s: added on either side, but at most half of the lower bound: leases begin with
-                rounds.
+            slack_s: widens the interval on either side, since leases begin with rounds; the lower
+                bound keeps at least half of its value.
         """
         low, high = np.quantile(
             completion, (self._beyond, 1.0 - self._beyond), method="inverted_cdf"

@@ -47,7 +47,7 @@ def write_chrome_trace(
         path: the file; an existing one is replaced.
         max_slices: above this, slices too short to be seen are merged with their neighbours.
         max_samples: above this, a counter shows the last value of each of ``max_samples``
-        intervals.
+            intervals.
     """
     drawn = drawing(result.leases, limit=max_slices)
     with staged_file(path) as file:

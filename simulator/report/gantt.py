@@ -29,12 +29,12 @@ def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
 
     Returns:
         ``rows``: labels of the workers, top to bottom. One entry per bar: ``row``, ``lane`` (-1 if
-            the job does not share the worker), ``job`` (index into ``jobs``: the job that held the
-            worker, or held it for longest), ``start``, ``length`` and ``held`` (the part of it in
-            which any job held the worker) in ``unit``, ``leases`` and ``of`` (the numbers of leases
-            and of jobs in the bar), ``reason`` (why the last one ended, or empty if jobs are
-            merged). ``jobs``: names, and ``types``: their job types. ``range``: the times to show,
-            which is the whole run. ``note``: the parts that are left out or merged, or empty.
+        the job does not share the worker), ``job`` (index into ``jobs``: the job that held the
+        worker, or held it for longest), ``start``, ``length`` and ``held`` (the part of it in which
+        any job held the worker) in ``unit``, ``leases`` and ``of`` (the numbers of leases and of
+        jobs in the bar), ``reason`` (why the last one ended, or empty if jobs are merged).
+        ``jobs``: names, and ``types``: their job types. ``range``: the times to show, which is the
+        whole run. ``note``: the parts that are left out or merged, or empty.
     """
     shown = _chosen_workers(result)
     row = {worker: r for r, worker in enumerate(shown)}

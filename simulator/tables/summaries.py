@@ -104,7 +104,7 @@ def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
 
 
 def _shown(summaries: Sequence[Summary], *, timings: bool) -> list[Column]:
-    """Leave out columns that are 0 or unknown in all runs."""
+    """Return the columns to show; without cost and missed SLOs if they are 0 in all runs."""
     every = {column.key: column for column in (*COLUMNS, *(TIMING_COLUMNS if timings else ()))}
     idle = {
         key

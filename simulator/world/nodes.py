@@ -233,7 +233,7 @@ class SimulatedNode:
         worker_types: (n,) by local index.
         world: the truth about the jobs.
         margin_s: from SIGKILL to a lease's deadline. If it is negative, the node holds a lease
-        beyond its deadline, as long as the scheduler may need to extend it at that moment.
+            beyond its deadline, as long as the scheduler may need to extend it at that moment.
     """
 
     def __init__(

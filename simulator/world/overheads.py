@@ -32,10 +32,10 @@ class Overhead:
         checkpoint_s: to write a checkpoint when a lease ends.
         restore_s: to read it back when a later lease begins.
         notice_s: how long it works on after the notice of its lease's end, at most until its
-        workers are needed; infinite: until then. Matters if rounds are planned ahead.
+            workers are needed; infinite: until then. Matters if rounds are planned ahead.
         complete_s: from its last step until its workers are free and it counts as complete.
         workers: the overhead on some workers: ``v100:8`` (eight of a type) or ``v100`` (any
-        number).
+            number).
     """
 
     launch_s: float = 0.0
