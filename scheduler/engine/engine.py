@@ -251,7 +251,7 @@ class Engine:
     # -- entry points ---------------------------------------------------------------------------
 
     def handle(self, *events: ev.Event, now: float) -> list[do.Command]:
-        """Take in facts that are true at ``now`` and return the commands to perform.
+        """Handle facts that are true at ``now``; return the commands to perform.
 
         The same as ``handle_columns``, with each batch as single commands.
 
@@ -265,7 +265,7 @@ class Engine:
         return do.one_by_one(self.handle_columns(*events, now=now))
 
     def handle_columns(self, *events: ev.Event, now: float) -> list[do.Command | do.Batch]:
-        """Take in facts that are true at ``now`` and return the commands to perform, in batches.
+        """Handle facts that are true at ``now``; return the commands to perform, in batches.
 
         Args:
             events: facts, in the order in which they happened.

@@ -1,1 +1,1 @@
-"""Handle events: each module takes in the events about one noun."""
+"""Handle events: each module handles the events about one noun."""

@@ -140,7 +140,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
 
 
 def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
-    """Return whether all leases are of running jobs, were revoked for a round, and no more."""
+    """Return whether all ends are ordinary: leases of running jobs, revoked for a round only."""
     if state.after_end or state.assigner.avoidance or state.fleet.any_cordoned:
         return False
     if state.fleet.any_set_aside:

@@ -3,8 +3,8 @@
 The workers of a reservation are *set aside* from the round in which its window begins until the
 window ends. The policy's problem does not contain them, and other jobs get no leases or extensions
 there. Waiting jobs of the owner are served there first and stay until they are done. So the round
-that ends first in the window is the last one of other jobs there, and the owner's jobs begin as
-soon as their workers are free.
+that ends first in the window is the last one of other jobs there. The owner's jobs begin as soon as
+their workers are free.
 
 The workers are chosen when the reservation is made, as whole nodes if possible, and again if one of
 them goes out of service. Before the window, jobs that could not give them back in time are not

@@ -46,7 +46,7 @@ class Avoidance:
         self._nodes: dict[int, dict[int, tuple[int, float]]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether any job has avoided a node; usually none has."""
+        """Return whether any job has avoided a node; usually no job has."""
         return bool(self._nodes)
 
     def avoid(

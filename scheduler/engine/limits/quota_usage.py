@@ -81,8 +81,8 @@ def hold_back(
 ) -> list[int]:
     """Let planned leases wait for leases that must end before a cap has room for both.
 
-    Each worker that an ending lease frees is given to one plan, so a plan waits for as many leases
-    as it needs and not also for those of earlier plans.
+    Each worker that an ending lease frees is given to one plan. So a plan waits for as many leases
+    as it needs, and not for those of earlier plans.
 
     Returns:
         Numbers of the jobs with planned leases that a cap has no room for at all.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.engine.rounds.choose_round import Choice
     from scheduler.engine.tables.leases import PlannedLease
 
-#: Facts that let any jobs change places, whichever job they are about.
+#: Facts that let any jobs change places, not only the job that they are about.
 _FOR_ALL: Final = frozenset(
     {
         *(FactKind.POLICY_CHANGED, FactKind.SHARE_CHANGED, FactKind.NODE_JOINED),

@@ -92,7 +92,7 @@ def stay(
 ) -> IntArray:
     """Let jobs keep their workers if no job waits and a move has no certain gain.
 
-    Jobs that only exchange workers hold the same ones together, so they can stay whatever X says. A
+    Jobs that only exchange workers hold the same ones together, so they can stay under any X. A
     job that would leave other workers idle stays only in three cases, so that policies that use
     prices keep their effect: X gives time to its held configuration too; both are of equal value;
     or, because of the restart, it would end no sooner elsewhere and cost no less. A job that loses

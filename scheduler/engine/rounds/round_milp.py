@@ -111,7 +111,7 @@ def owed(
         table: configurations by profile.
         deficit_s: (N, J) seconds by which each configuration would lag behind.
         pairs: the pairs to which X gives any time; None without pairs.
-        busy: (N,) jobs that are not to be chosen.
+        busy: (N,) jobs that must not be chosen.
         types: K, the worker types.
         bars: configurations that jobs cannot have; None if there are no bars.
     """

@@ -106,8 +106,8 @@ def rate(
     """Put candidates in order.
 
     Within the band the value of a round is the part of its remaining work that a candidate could do
-    in it, so that many jobs complete soon. Urgent candidates count per worker, and more the longer
-    they are overdue. Running candidates count more by the cost of a move.
+    in it; this lets many jobs complete soon. Urgent candidates count per worker, and more the
+    longer they are overdue. Running candidates count more by the cost of a move.
 
     Args:
         found: the candidates.
