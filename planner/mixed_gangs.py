@@ -162,9 +162,9 @@ class MixedGangs(ConfigurationSource):
     """Another source, and mixed gangs of the jobs that may have them.
 
     A mixed gang has workers of two types, each a multiple of an eighth of its workers, rounded. It
-    is left out if the cluster lacks the workers, if the job does not run on so many of each type,
-    or if one type has less than a quarter of the other's pace. So a worker count has at most
-    7 K (K - 1) / 2 of them.
+    is left out if the cluster lacks the workers, if the job does not run at the same count on each
+    type alone, or if one type has less than a quarter of the other's pace. So a worker count has at
+    most 7 K (K - 1) / 2 of them.
 
     Args:
         shown: ways in which jobs run alone, for policies.

@@ -192,7 +192,7 @@ class BatchKnowledge:
     ) -> tuple[int, int] | None:
         """Return samples per worker and pass, and accumulation, at which a job learns fastest.
 
-        Without measurements this is its initial batch; None if no batch fits so many workers.
+        Without measurements this is its initial batch; None if no batch fits this many workers.
         """
         model = self.model(job_type, worker_type)
         if model is None:

@@ -241,7 +241,7 @@ def splits_of(limits: BatchLimits, workers: int) -> tuple[tuple[int, int], ...]:
 def best_batch(
     model: ThroughputModel, limits: BatchLimits, noise: float, *, nodes: int, workers: int
 ) -> BestBatch | None:
-    """Return the batch of the largest goodput; None if no batch fits so many workers.
+    """Return the batch of the largest goodput; None if no batch fits this many workers.
 
     Args:
         model: the job's iteration times.
