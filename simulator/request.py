@@ -95,7 +95,7 @@ class SimulationRequest:
         workers_per_node: workers on a node, if the cluster is given by a spec.
         overheads: path of an overhead file, ``"none"``, or ``"default"`` for the bundled one.
         failures: path of a failure file, or None for a cluster without failures.
-        seed: of every random draw (failures, job types of traces that have none).
+        seed: of every random draw (failures, job types of traces without job types).
         reference_worker_type: type on which durations become steps; None for the format's own.
         derive_counts: derive throughputs at worker counts without rows in the table; if not, no job
             runs at these counts.
@@ -210,7 +210,7 @@ class SimulationRequest:
         """The policy as a user would write it, with its options."""
         name, given = self.policy, self.params
         if not isinstance(name, str):
-            from policies.parameters import as_text  # noqa: PLC0415 - likewise
+            from policies.parameters import as_text  # noqa: PLC0415 - the same
 
             name, given = name.name, as_text(name)
         params = ",".join(f"{key}={value}" for key, value in given.items())

@@ -1,7 +1,7 @@
 """Output that is written completely or not at all.
 
-Files and folders are written under a temporary name beside their place and renamed when they are
-complete, so that neither a crash nor a full disk leaves a partial one.
+Files and folders are written under a temporary name beside their place, and renamed when they are
+complete. So neither a crash nor a full disk leaves a partial one.
 """
 
 from __future__ import annotations

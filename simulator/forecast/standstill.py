@@ -42,7 +42,7 @@ class Standstill:
         self._since = self._looked = engine.round_number
 
     def reached(self, left: Collection[str]) -> bool:
-        """Return whether none of some jobs will ever end in this run; call it after each step.
+        """Return whether no job of some will ever end in this run; call it after each step.
 
         Args:
             left: ids of jobs that would end if they ran.

@@ -44,7 +44,7 @@ class _Entry:
     profile: int
     share_at_arrival: float = 0.0
     end_s: float | None = None
-    #: when it ended, for whatever reason.
+    #: when it ended, for any reason.
     over_s: float | None = None
     rho: float | None = None
     status: JobStatus = JobStatus.WAITING
