@@ -1,8 +1,8 @@
 """Reading a job's output to its end: over attempts, and until every stream has its end mark.
 
-A job has ended before the last of its output is here: agents send it in the background. They mark
-the end of each stream, and what follows a job's output ends at the last mark. Marks are looked for
-before pieces are: what came before a mark is read after it was seen.
+A job ends before the last of its output arrives: agents send it in the background. They mark the
+end of each stream, and a reader that follows a job's output stops at the last mark. A reader checks
+for marks before it reads pieces, so all output before a mark is read after the mark was seen.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from scheduler.logs.logbook import LogBook, LogFile
     from scheduler.store.protocol import Store
 
-#: Between two looks at a log that is followed.
+#: The wait between two reads of a log that is followed.
 FOLLOW_S: Final = 0.25
-#: How long an end mark is waited for after the lease's end, the last piece, or a start of the
-#: scheduler: agents try again every 30 s at most, and those of the release before send no marks.
+#: How long to wait for an end mark after the lease's end, the last piece, or a start of the
+#: scheduler. Agents retry at least every 30 s, and agents of the previous release send no marks.
 MARK_WAIT_S: Final = 45.0
-#: How long who reads without following waits for the rest of what has just ended.
+#: How long a reader that does not follow waits for the rest of a job that has just ended.
 SETTLE_S: Final = 5.0
-#: Looks at the store while an attempt's lease may still hold: one in so many looks at the files.
+#: While an attempt's lease may still hold, the store is read at one in so many reads of the files.
 _SELDOM: Final = 8
 #: How much of a failed job's output an explanation quotes.
 LAST_LINES: Final = 20
@@ -41,12 +41,12 @@ LAST_BYTES: Final = 4096
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """How far somebody has read a job's output. Its methods read files; call them in a thread.
+    """A reader's position in a job's output. Its methods read files; call them in a thread.
 
     Attributes:
-        book: where output is kept.
-        job_id: whose.
-        wanted: what of it.
+        book: the store of output.
+        job_id: the job.
+        wanted: the wanted part of its output.
     """
 
     book: LogBook
@@ -56,7 +56,7 @@ class Reading:
     _first: int = field(default=0, init=False)
 
     def begin(self) -> list[LogChunk]:
-        """Find where to begin; returns empty pieces that tell offsets where a tail is wanted."""
+        """Find where to begin; for a tail, returns empty pieces with the offsets."""
         wanted = self.wanted
         self._offsets = dict(wanted.since)
         begun = [int(key.partition("/")[0]) for key in wanted.since]
@@ -75,11 +75,11 @@ class Reading:
         return []
 
     def covers(self, attempt: int) -> bool:
-        """Tell whether an attempt is among those that are wanted."""
+        """Return whether an attempt is among the wanted ones."""
         return attempt >= self._first and self.wanted.attempt in {None, attempt}
 
     def read(self) -> list[LogChunk]:
-        """Return what has come since the last time, the next piece of each stream at most."""
+        """Return new output since the last call, at most the next piece of each stream."""
         chunks = []
         for attempt in self._attempts():
             for file in self.book.files(self.job_id, attempt=attempt, stream=self.wanted.stream):
@@ -90,7 +90,7 @@ class Reading:
         return chunks
 
     def gaps(self, row: AttemptRow) -> list[LogGap]:
-        """Return the streams of an attempt whose ends have not come."""
+        """Return the streams of an attempt without an end mark."""
         marks = self.book.marks(self.job_id, row.attempt)
         known = {node for node, _ in marks}
         files = self.book.files(self.job_id, attempt=row.attempt, stream="both")
@@ -113,11 +113,11 @@ class Reading:
 
 
 class Output:
-    """Reads output for whoever asks the leader.
+    """Reads output for clients of the leader.
 
     Args:
-        book: where it is kept.
-        store: what leases there were.
+        book: the store of output.
+        store: the store of leases.
         clock: the time.
     """
 
@@ -125,7 +125,7 @@ class Output:
         self._book = book
         self._store = store
         self._clock = clock
-        #: since when agents can have sent anything to this process.
+        #: since when agents could send to this process.
         self.leading_since_s = -math.inf
 
     async def append(
@@ -143,7 +143,7 @@ class Output:
         """Store output of a lease; see ``protocol.Agents``.
 
         Raises:
-            NotFoundError: there was no such lease on the node, or it has been forgotten.
+            NotFoundError: there was no such lease on the node, or it has been dropped.
         """
         if live is not None:
             job_id, attempt, nodes = live.lease.job_id, live.lease.attempt, live.nodes
@@ -164,7 +164,7 @@ class Output:
         )
 
     async def read(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
-        """Return output so far, of one attempt: the newest unless told."""
+        """Return the output so far of one attempt, by default the newest."""
         return await asyncio.to_thread(
             self._book.read,
             job_id,
@@ -176,12 +176,12 @@ class Output:
     async def follow(
         self, job_id: str, wanted: LogWanted, *, is_active: Callable[[], bool]
     ) -> AsyncIterator[LogChunk | LogEnd]:
-        """Yield what there is and, if wanted, what comes, and at last whether that is all.
+        """Yield the stored output, new output if wanted, and finally whether it is complete.
 
         Args:
-            job_id: whose output.
-            wanted: what of it.
-            is_active: tells whether the job may still run; raises where this process does not lead.
+            job_id: the job.
+            wanted: the wanted part of its output.
+            is_active: returns whether the job may still run; raises if this process does not lead.
         """
         if not wanted.follow:
             await self.end(job_id, wanted, is_active=is_active)  # on its way: waits a little
@@ -207,7 +207,7 @@ class Output:
             await asyncio.sleep(FOLLOW_S)
 
     async def end(self, job_id: str, wanted: LogWanted, *, is_active: Callable[[], bool]) -> LogEnd:
-        """Tell whether what is there is all; waits a little for the rest of what has just ended."""
+        """Return whether the output is complete; waits a little for a job that has just ended."""
         reading = Reading(book=self._book, job_id=job_id, wanted=wanted)
         await asyncio.to_thread(reading.begin)
         loop = asyncio.get_running_loop()
@@ -224,7 +224,7 @@ class Output:
     async def last_words(self, row: JobRow, *, is_active: Callable[[], bool]) -> str:
         """Return the last lines of a job's standard error in its last attempt.
 
-        Of its whole output where it ran in pods, which have one stream for both.
+        If it ran in pods, which have one stream for both, of its whole output.
         """
         wanted = LogWanted(attempt=row.attempts, tail_bytes=LAST_BYTES)
         await self.end(row.job_id, wanted, is_active=is_active)
@@ -244,7 +244,7 @@ class Output:
     async def _end(
         self, reading: Reading, *, since_s: float = -math.inf, wait_s: float = MARK_WAIT_S
     ) -> tuple[LogEnd, bool]:
-        """Return what is missing, and whether there is nothing left to wait for."""
+        """Return the missing parts, and whether nothing is left to wait for."""
         try:
             rows = await asyncio.to_thread(self._store.attempts, reading.job_id)
         except StoreUnavailableError:
@@ -267,7 +267,7 @@ class Output:
 
 
 def _joined(found: dict[str, bytes]) -> str:
-    """Join the last lines of nodes, as few of each as fit; a heading where there are several."""
+    """Join the last lines of nodes, an equal part of each; with headings if there are several."""
     each = max(LAST_LINES // len(found) - 1, 1) if len(found) > 1 else LAST_LINES
     size = max(LAST_BYTES // len(found), 1)
     lines = []

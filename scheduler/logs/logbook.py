@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-#: Hidden files beside the streams' own, which the release before passes over: a stream whose end
-#: will be marked, and one whose end has come.
+#: Hidden files beside the streams' own, which the previous release ignores: one for a stream that
+#: will get an end mark, and one for a stream that has it.
 _OPEN, _END = "open", "end"
 _MARK = re.compile(r"\.(.+)@(out|err)\.(open|end)")
 #: Bytes that are read from a file at once.
@@ -31,7 +31,7 @@ class LogFile:
     Attributes:
         path: the file; its first byte is the stream's byte ``start``.
         attempt: of the job.
-        node: where it was written.
+        node: the node that it was written on.
         stream: ``out`` or ``err``.
         start: bytes that were dropped before the file's first one.
     """
@@ -44,7 +44,7 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte."""
+        """Offset after the last byte."""
         return self.start + self.path.stat().st_size
 
     @property
@@ -68,9 +68,9 @@ class LogBook:
     """Keeps output, the newest ``most_bytes`` of each stream.
 
     Args:
-        folder: where; made when needed.
-        most_bytes: of a stream on a node in an attempt; when twice that is reached the older half
-            is dropped.
+        folder: the folder; created when needed.
+        most_bytes: of a stream on a node in an attempt; at twice that size the older half is
+        dropped.
     """
 
     def __init__(self, folder: Path, *, most_bytes: int) -> None:
@@ -89,20 +89,20 @@ class LogBook:
         data: bytes,
         end_mark: bool | None = None,
     ) -> int:
-        """Store a piece; returns the offset to go on from.
+        """Store a piece; returns the offset to continue from.
 
-        A piece that begins before what is stored is cut, one that begins behind it is dropped,
-        unless nothing is stored: then the beginning is gone for good.
+        A piece that begins before the end of the stored output is cut. One that begins after it is
+        dropped, unless nothing is stored: then the beginning is permanently lost.
 
         Args:
-            job_id: whose.
+            job_id: the job.
             attempt: of the job.
-            node: where it was written.
+            node: the node that it was written on.
             stream: ``out`` or ``err``.
             offset: of the first byte.
             data: the bytes.
-            end_mark: True: nothing follows, which counts where all that is before it is stored;
-                False: more may follow, and a mark will; None: its agent sends no marks.
+            end_mark: True: nothing follows, which counts if all output before it is stored; False:
+                more may follow, and a mark will; None: the agent sends no marks.
 
         Raises:
             InputError: a name cannot be that of a file.
@@ -132,7 +132,7 @@ class LogBook:
     def read(
         self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
     ) -> tuple[LogChunk, ...]:
-        """Return what is stored, of the newest attempt unless told; ``stream`` may be ``both``."""
+        """Return stored output of an attempt, by default the newest; ``stream`` may be ``both``."""
         while True:
             files = self.files(job_id, attempt=attempt, stream=stream)
             try:
@@ -145,9 +145,9 @@ class LogBook:
                 continue  # its older half was dropped meanwhile; the rest has another name
 
     def piece(self, file: LogFile, since: int) -> LogChunk | None:
-        """Return what a stream has behind an offset, so much at most; None where that is nothing.
+        """Return a stream's next piece from an offset, of bounded size; None if there is none.
 
-        The piece begins later than asked for where what was before it is not kept any more.
+        The piece begins later if the output at the offset is not kept any more.
         """
         since = max(since, file.start)
         try:
@@ -155,11 +155,11 @@ class LogBook:
                 handle.seek(since - file.start)
                 data = handle.read(PIECE_BYTES)
         except FileNotFoundError:
-            return None  # its older half was dropped meanwhile; the next look finds the rest
+            return None  # its older half was dropped meanwhile; the next read finds the rest
         return file.chunk(since, data) if data else None
 
     def marks(self, job_id: str, attempt: int) -> dict[tuple[str, str], bool]:
-        """Return by (node, stream) whether its end has come, of agents that tell."""
+        """Return whether the end mark has come, by (node, stream), for agents that send marks."""
         found: dict[tuple[str, str], bool] = {}
         for name in _names(self._folder_of(job_id) / str(attempt)):
             if marked := _MARK.fullmatch(name):
@@ -168,12 +168,12 @@ class LogBook:
         return found
 
     def attempts(self, job_id: str) -> list[int]:
-        """Return the attempts of which something is kept, ascending."""
+        """Return the attempts with stored output, ascending."""
         folder = self._folder_of(job_id)
         return sorted(int(path.name) for path in _entries(folder) if path.name.isdecimal())
 
     def files(self, job_id: str, *, attempt: int | None, stream: str) -> list[LogFile]:
-        """Return the files of an attempt, by node and stream; of the newest one unless told."""
+        """Return the files of an attempt, by default the newest, by node and stream."""
         folder = self._folder_of(job_id)
         if attempt is None:
             attempt = max(self.attempts(job_id), default=0)

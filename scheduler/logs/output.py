@@ -1,4 +1,4 @@
-"""The output of jobs as callers see it: what is wanted, its pieces, and whether that is all."""
+"""The output of jobs for callers: the wanted part, its pieces, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-#: What a stream is called.
+#: The names of the streams.
 STREAMS = ("out", "err")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogWanted:
-    """What of a job's output somebody wants.
+    """The wanted part of a job's output.
 
     Attributes:
-        attempt: only this one's; None for those that follow from ``every``.
-        every: all attempts that are kept; otherwise the newest one and those that come.
+        attempt: only this one's; None for the attempts that ``every`` selects.
+        every: all attempts that are kept; otherwise the newest one and later ones.
         stream: ``out``, ``err`` or ``both``.
-        tail_bytes: only the last bytes of each stream that is there; None for all.
-        follow: whether to go on until the job has ended and its output is whole.
-        since: ``ATTEMPT/NODE/STREAM`` -> offset up to which it is known already.
+        tail_bytes: only the last bytes of each stream that exists; None for all.
+        follow: whether to continue until the job has ended and its output is complete.
+        since: ``ATTEMPT/NODE/STREAM`` -> offset up to which the reader has it already.
     """
 
     attempt: int | None = None
@@ -45,11 +45,11 @@ class LogChunk:
 
     Attributes:
         stream: ``out`` or ``err``.
-        node: where it was written.
+        node: the node that it was written on.
         attempt: of the job.
         offset: of the first byte, since the attempt's start.
-        data: the bytes; empty where only the offset is told.
-        kept_from: offset of the first byte that is still kept; what was before it is gone.
+        data: the bytes; empty if only the offset is reported.
+        kept_from: offset of the first byte that is still kept; earlier ones are dropped.
     """
 
     stream: str
@@ -67,14 +67,14 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGap:
-    """A stream of a lease that has ended whose end has not come.
+    """A stream of an ended lease without an end mark.
 
     Attributes:
         attempt: of the job.
-        node: where it was written.
+        node: the node that it was written on.
         stream: ``out`` or ``err``.
-        told: whether it is known that something is missing; False where the node's agent is of a
-            release that marks no ends, so that what is there may be all.
+        told: whether it is known that output is missing; False if the node's agent is of a release
+        that marks no ends, so that the stored output may be complete.
     """
 
     attempt: int
@@ -85,12 +85,12 @@ class LogGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """Whether what was read is all.
+    """Whether the output that was read is complete.
 
     Attributes:
-        complete: True where the leases have ended and every stream came to its end mark; False
-            where more may come or something is missing; None where nobody can know.
-        missing: streams of leases that have ended without which it is not complete.
+        complete: True if the leases have ended and every stream came to its end mark; False if more
+        may come or output is missing; None if it cannot be known.
+        missing: streams of ended leases without which it is not complete.
     """
 
     complete: bool | None = True
@@ -98,23 +98,23 @@ class LogEnd:
 
 
 class Outputs(Protocol):
-    """Output of jobs, for people. Raises ``NotLeadingError`` where this process does not lead.
+    """Output of jobs, for people. Raises ``NotLeadingError`` if this process does not lead.
 
-    Output lies where it was sent, with the leader; another process would answer with nothing.
+    The leader that received output keeps it; another process would return nothing.
     """
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
-        """Tell whether the output that is there is all; waits a little where it is on its way."""
+        """Return whether the stored output is complete; waits a little if more is on its way."""
         ...
 
     async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
-        """Return output so far, of one attempt: the newest unless told; all nodes of a gang."""
+        """Return the output so far of one attempt, by default the newest; all nodes of a gang."""
         ...
 
     def follow_log(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
-        """Yield output as it comes, through later attempts, and whether that is all at its end.
+        """Yield output as it comes, through later attempts; then, whether it is complete.
 
-        Without ``wanted.follow`` that is what there is. Raises at once where this process does not
-        lead, and later where it ceases to.
+        Without ``wanted.follow`` that is the stored output. Raises at once if this process does not
+        lead, and later if it ceases to lead.
         """
         ...

@@ -1,1 +1,1 @@
-"""Views: what people are shown of jobs, nodes, leases and shares, and why."""
+"""Views: jobs, nodes, leases and shares as people see them, with reasons."""

@@ -1,4 +1,4 @@
-"""What the allocation X gives jobs and projects, what they have received of it, and fairness."""
+"""The time that the allocation X gives jobs and projects, the received part, and fairness."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dues:
-    """What the jobs of a project are due together, in workers on average over time.
+    """The dues of a project's jobs together, in workers on average over time.
 
-    Workers that two jobs share are left out of the first three.
+    The first three figures leave out workers that two jobs share.
 
     Attributes:
         due_workers: workers that X gives them.
         received_workers: workers that they have had since X came in force; None if no time has
-            passed since.
-        owed_worker_s: worker-seconds that they were due since then, less what they have had. A job
-            that came later counts from its submission. None if no time has passed.
-        mean_rho: mean of their rho, see ``Fairness``; None if it is known of no job.
-        worst_rho: the largest of them.
+        passed since.
+        owed_worker_s: worker-seconds that they were due since then, less those received. A job that
+        came later counts from its submission. None if no time has passed.
+        mean_rho: mean of their rho, see ``Fairness``; None if it is unknown for all jobs.
+        worst_rho: their largest rho.
     """
 
     due_workers: float
@@ -42,11 +42,11 @@ class Dues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fairness:
-    """How jobs fare under X, compared with a 1/n share of every worker type; NaN if unknown.
+    """The progress of jobs under X, relative to a 1/n share of every worker type; NaN if unknown.
 
     Attributes:
         share: (N,) effective throughput over that in a 1/n share.
-        rho: (N,) the JCT that a job heads for if X stays as it is, over its JCT in a 1/n share
+        rho: (N,) the expected JCT if X stays as it is, over the JCT in a 1/n share
             (Themis, section 3; Gavel, section 4.2). n counts the present jobs.
     """
 
@@ -55,7 +55,7 @@ class Fairness:
 
 
 def fairness_of(view: View) -> Fairness:
-    """Return how the engine's jobs fare."""
+    """Return the fairness of the engine's jobs."""
     jobs = view.engine.jobs
     rates, isolated = _rates(view), _isolated(view)
     known = (jobs["number"] <= view.policy.newest_number) & (isolated > 0)
@@ -137,7 +137,7 @@ def dues_of_projects(view: View, fairness: Fairness) -> Mapping[str, Dues]:
 
 
 def _workers(view: View) -> tuple[FloatArray, FloatArray]:
-    """Return (N,) workers that X gives jobs on average, and that they have had."""
+    """Return (N,) workers that X gives jobs on average, and workers that they have had."""
     jobs, table = view.engine.jobs, view.engine.table
     known, profile, x = _known_rows(view)
     held = table.demand.sum(axis=2)  # (U, J) workers of a configuration
@@ -166,7 +166,7 @@ def _rates(view: View) -> FloatArray:
 
 
 def _known_rows(view: View) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return (n,) rows of jobs whose profile is in the table, (n,) profiles, and (n, J) their X."""
+    """Return (n,) rows of jobs with profiles in the table, (n,) profiles, and (n, J) their X."""
     jobs, table = view.engine.jobs, view.engine.table
     rows = np.flatnonzero(jobs["profile"] < len(table.profiles))
     width = min(jobs.x.shape[1], table.demand.shape[1])
@@ -198,7 +198,7 @@ def _isolated_rate(view: View, profile: int, capacity: FloatArray) -> float:
 def _received(view: View) -> tuple[IntArray, FloatArray]:
     """Return (R,) rows of jobs that X knows, and (R, J) fractions of time received since.
 
-    A fraction is that of X, less what the credit has grown by since X came in force.
+    A fraction is that of X, less the growth of the credit since X came in force.
     """
     engine, policy = view.engine, view.policy
     elapsed_s = 0.0 if policy.computed_s is None else engine.now_s - policy.computed_s

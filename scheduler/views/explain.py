@@ -1,4 +1,4 @@
-"""Why a job waits: typed reasons, in words, with what would unblock it."""
+"""Explanations of waiting jobs: typed reasons, in words, with a remedy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
 #: Bits of a job's situation: it holds a lease; it is held; it waits after a failure; no answer
-#: counts it in; X gives it time, alone or in a pair; it is planned for the next round; its quotas
+#: includes it; X gives it time, alone or in a pair; it is planned for the next round; its quotas
 #: have no room for it now; it runs by X alone; its project's budget is spent.
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
 _CAPPED, _X_ONLY, _UNFUNDED = 64, 128, 256
@@ -59,13 +59,13 @@ _ENTITLED, _SHUNNED = 512, 1024
 #: More than any situation.
 _SITUATIONS = 2048
 
-#: Reasons that lie in what the policy and the round leave to a job.
+#: Reasons that depend on the policy and the round.
 _OF_POLICY = frozenset({WaitReason.NO_SHARE, WaitReason.TURN})
 
-#: Said of a job that is held by request, as long as its history has not been read.
+#: The text for a job that is held by request, before its history is read.
 SOMEBODY = "somebody holds it"
 
-#: Reasons for which a job ended, where the one word would not do.
+#: Texts for reasons of a job's end that need more than their one word.
 _ENDS: Mapping[str, str] = {
     "time_limit": "it has held workers for as long as its max_run_time_s allows"
 }
@@ -91,7 +91,7 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
 
 
 class Glance:
-    """What a look at many jobs finds once for all of them; out of date after the next turn.
+    """Results that views of many jobs share; out of date after the next turn.
 
     Args:
         view: of the leader.
@@ -101,22 +101,22 @@ class Glance:
         self._view, self._engine = view, view.engine
         self._fits: dict[int, WaitReason | None] = {}
         self._kept_from: dict[int, bool] = {}
-        #: first reasons of jobs that are alike: profile, status, situation.
+        #: first reasons of jobs with equal profile, status and situation.
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
         self.quotas = QuotaGlance(view)
 
     def shows(self, view: View) -> bool:
-        """Tell whether it is of a view as that is now: the engine has not been called since."""
+        """Return whether it belongs to a view as it is now: no call of the engine since."""
         return self._view is view and self._engine is view.engine
 
     @cached_property
     def waiting(self) -> Counter[WaitReason]:
-        """First reasons of the jobs that wait, and how many wait for each."""
+        """First reasons of the waiting jobs, and how many wait for each."""
         return count_reasons(self._view, self)
 
     @cached_property
     def situations(self) -> list[int]:
-        """(N,) where each of the engine's jobs stands: the bits below."""
+        """(N,) the situation of each of the engine's jobs: the bits above."""
         engine, newest = self._view.engine, self._view.policy.newest_number
         jobs, pairs = engine.jobs, engine.pairs
         numbers, retry_at_s = jobs["number"], jobs["retry_at_s"]
@@ -144,7 +144,7 @@ class Glance:
 
     @cached_property
     def fairness(self) -> Fairness:
-        """How the engine's jobs fare, compared with a 1/n share."""
+        """The fairness of the engine's jobs, relative to a 1/n share."""
         return fairness_of(self._view)
 
     @cached_property
@@ -168,9 +168,9 @@ class Glance:
 
     @cached_property
     def _fitting(self) -> list[bool]:
-        """(U,) whether jobs of each profile fit, by a look at all of them at once.
+        """(U,) whether jobs of each profile fit, computed for all profiles at once.
 
-        Configurations that must not span nodes need a closer one, unless they hold one worker.
+        Configurations that must not span nodes need a separate check, unless they hold one worker.
         """
         engine = self._view.engine
         table, counts = engine.table, engine.count(engine.in_service & ~engine.cordoned)
@@ -186,7 +186,7 @@ class Glance:
         return found
 
     def kept_from(self, profile: int) -> bool:
-        """Tell whether a job that is not entitled to them lacks workers that are set aside."""
+        """Return whether a job without an entitlement lacks workers that are set aside."""
         if profile not in self._kept_from:
             self._kept_from[profile] = self._is_kept_from(profile)
         return self._kept_from[profile]
@@ -207,12 +207,12 @@ class Glance:
         )
 
     def could_start(self, profile: int) -> bool:
-        """Tell whether idle workers would do for a job."""
+        """Return whether idle workers would be enough for a job."""
         return profile < len(self._startable) and self._startable[profile]
 
     @cached_property
     def _startable(self) -> list[bool]:
-        """(U,) whether idle workers would do for jobs of each profile."""
+        """(U,) whether idle workers would be enough for jobs of each profile."""
         table, idle = self._view.engine.table, self._idle
         usable = (table.throughput > 0) & (table.demand.sum(axis=2) > 0)
         usable &= (table.demand <= idle[: table.demand.shape[2]]).all(axis=2)
@@ -236,10 +236,10 @@ def reason_of(view: View, record: JobRecord, glance: Glance) -> WaitReason | Non
 
 
 def count_reasons(view: View, glance: Glance) -> Counter[WaitReason]:
-    """Return the first reasons of the jobs that wait, and how many wait for each."""
+    """Return the first reasons of the waiting jobs, and how many wait for each."""
     jobs, records = view.engine.jobs, view.jobs.by_id
     waits = (jobs["lease"] == NONE) & (jobs["status"] != HELD)
-    # Most jobs that wait are alike, and one of them stands for all.
+    # Most waiting jobs are alike; one stands for all that are.
     alike = jobs["profile"][waits] * _SITUATIONS + np.array(glance.situations)[waits]
     _, one, counts = np.unique(alike, return_index=True, return_counts=True)
     found: Counter[WaitReason] = Counter()
@@ -257,7 +257,7 @@ def count_reasons(view: View, glance: Glance) -> Counter[WaitReason]:
 
 
 def reasons_of(view: View, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:
-    """Return every reason for which a job waits, in order of precedence; none while it runs."""
+    """Return all reasons for which a job waits, in order of precedence; empty while it runs."""
     if record.status is JobStatus.RUNNING:
         return ()
     reasons = set(_outside(record, glance))
@@ -304,7 +304,7 @@ def _inside(view: View, number: int, glance: Glance) -> set[WaitReason]:
 
 
 def _of_policy(situation: int, *, startable: bool) -> WaitReason:
-    """Return why a job waits as far as the policy's answer and the round say."""
+    """Return why a job waits, judged by the policy's answer and the round."""
     if situation & _UNANSWERED:
         return WaitReason.NO_ALLOCATION
     if startable and situation & _X_ONLY:
@@ -315,13 +315,13 @@ def _of_policy(situation: int, *, startable: bool) -> WaitReason:
 
 
 def _is_kept_out(situation: int, profile: int, glance: Glance, *, startable: bool) -> bool:
-    """Tell whether a job waits for workers that are kept for others, or will be."""
+    """Return whether a job waits for workers that are or will be set aside for others."""
     late = startable and bool(situation & _SHUNNED)
     return late or (not situation & _ENTITLED and glance.kept_from(profile))
 
 
 def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
-    """Say why a job is where it is, without a forecast."""
+    """Return why a job has its status, without a forecast."""
     record = view.jobs.by_id.get(row.job_id)
     if record is None:
         return explain_ended(row)
@@ -351,7 +351,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
 
 
 def explain_ended(row: JobRow) -> Explanation:
-    """Say how a job has ended; or, where nobody leads, what the store knows."""
+    """Return how a job has ended; or, without a leader, its stored status."""
     why = f": {_ENDS.get(row.reason, row.reason)}" if row.reason else ""
     message = f"it has ended as {row.status.value}{why}"
     if row.status not in ENDED:
@@ -401,7 +401,7 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
 
 
 def keeps_nothing(view: View, job_id: str) -> bool:
-    """Tell whether a job that has been granted workers before is not known to save anything."""
+    """Return whether a job with earlier grants is not known to save anything."""
     record = view.jobs.by_id.get(job_id)
     if record is None or not record.attempts:
         return False
@@ -444,7 +444,7 @@ def _unblocks(view: View, record: JobRecord, reason: WaitReason) -> str:
 
 
 def _reserved_words(view: View, record: JobRecord) -> str:
-    """Say which workers a job cannot have now, whose they are, and until when."""
+    """Return which workers a job cannot have now, their owner, and until when."""
     engine = view.engine
     late = engine.shunned.get(engine.jobs.number_of.get(record.job_id, NONE))
     told = [
@@ -463,7 +463,7 @@ def _reserved_words(view: View, record: JobRecord) -> str:
 
 
 def _set_aside_words(view: View, record: JobRecord) -> str:
-    """Say which workers of its types a job cannot have, as they are set aside; nothing for none."""
+    """Return which workers of a job's types are set aside for others; empty if no worker is."""
     engine = view.engine
     table, profile = engine.table, record.profile
     if not engine.reservations or profile >= len(table.profiles):
@@ -479,7 +479,7 @@ def _set_aside_words(view: View, record: JobRecord) -> str:
 
 
 def _why_it_leaves(view: View, live: LiveLease) -> str:
-    """Return why a job is told to leave: a word, or which reservation holds its workers."""
+    """Return why a job must leave: one word, or the reservation that holds its workers."""
     for one in view.engine.reservations:
         others = one.in_force and live.lease.job_id not in one.members
         is_there = not {*one.workers}.isdisjoint(live.lease.workers)
@@ -515,7 +515,7 @@ def _backoff_words(view: View, record: JobRecord) -> str:
 
 
 def _avoided(view: View, record: JobRecord) -> str:
-    """Return in words which nodes a job avoids, and why; nothing for none."""
+    """Return which nodes a job avoids, and why; empty if it avoids no node."""
     engine = view.engine
     number = engine.jobs.number_of.get(record.job_id)
     nodes = () if number is None else engine.avoided.get(number, [])
@@ -528,7 +528,7 @@ def _avoided(view: View, record: JobRecord) -> str:
 
 
 def _used_words(view: View, record: JobRecord) -> str:
-    """Return in words that a job's entity has had more than its share; nothing where it has not."""
+    """Return the text that a job's entity has had more than its share; empty if it has not."""
     entity = record.spec.account
     share = fair_shares(view).get(entity)
     if share is None or share.of_share is None or share.of_share <= 1.0:

@@ -1,4 +1,4 @@
-"""What a job's history adds to why it is where it is: who holds it, and how its leases ended."""
+"""The history's part of an explanation: the user that holds a job, and how leases ended."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Store
     from scheduler.views.types import Explanation
 
-#: Ends of an attempt that were not its own doing: a job that saves nothing has lost its work.
+#: Ends of an attempt that other causes cut short: a job that saves nothing loses its work.
 _CUT_SHORT = frozenset({LeaseEnd.RELEASED, LeaseEnd.LOST, LeaseEnd.CANCELLED})
 
 
 def with_history(
     explanation: Explanation, store: Store, *, keeps_nothing: bool = False
 ) -> Explanation:
-    """Return an explanation with what the job's history says.
+    """Return an explanation with facts from the job's history.
 
-    That is what launches took, if it is much; and of a job that does not run, the user who holds
-    it, and what ended its last lease.
+    These are long launch times. For a job that does not run, they are also the user that holds it
+    and the end of its last lease.
 
     Args:
-        explanation: without it.
-        store: where the history is.
+        explanation: without them.
+        store: the store of the history.
         keeps_nothing: whether the job saves nothing, so that an early end costs all its work.
     """
     if explanation.status is not JobStatus.RUNNING:
@@ -46,7 +46,7 @@ def with_history(
 
 
 def _with_launches(explanation: Explanation, store: Store) -> Explanation:
-    """Say how much of the time under leases that have ended launches took, if that is much."""
+    """Add the launches' share of the time of ended leases, if it is large."""
     query = HistoryQuery(
         subject_kind="job",
         subject=explanation.job_id,
@@ -67,9 +67,10 @@ def _with_launches(explanation: Explanation, store: Store) -> Explanation:
 
 
 def _with_lost_work(explanation: Explanation, store: Store) -> Explanation:
-    """Say that a job loses its work with every early end, where it has done so before.
+    """Add that a job loses its work with every early end, if it has done so before.
 
-    What failed by itself was not cut short, and what could not be started has lost nothing.
+    A failure of its own does not count as an early end, and an attempt that never started lost
+    nothing.
     """
     query = HistoryQuery(
         subject_kind="job",
@@ -96,7 +97,7 @@ def _with_lost_work(explanation: Explanation, store: Store) -> Explanation:
 
 
 def _with_released(explanation: Explanation, store: Store) -> Explanation:
-    """Say which reservations were released with a job that has ended."""
+    """Add which reservations were released with a job that has ended."""
     query = HistoryQuery(
         subject_kind="job",
         subject=explanation.job_id,
@@ -113,7 +114,7 @@ def _with_released(explanation: Explanation, store: Store) -> Explanation:
 
 
 def _with_holder(explanation: Explanation, store: Store) -> Explanation:
-    """Say who holds a job, and why, where somebody has asked for it since it was submitted."""
+    """Add the user that holds a job, and the reason, if a user asked for it after submission."""
     if not explanation.message.startswith(SOMEBODY):
         return explanation
     query = HistoryQuery(
@@ -132,10 +133,10 @@ def _with_holder(explanation: Explanation, store: Store) -> Explanation:
 
 
 def last_end(explanation: Explanation, store: Store) -> Explanation:
-    """Return the explanation of a job that does not run with what ended its last lease.
+    """Return the explanation of a job that does not run with the end of its last lease.
 
-    Where that was trouble, or the job failed by itself, as the newest line of its history on the
-    end of a lease says.
+    Adds the end if it was trouble, or if the job failed by itself. The newest line of its history
+    on the end of a lease shows that.
     """
     query = HistoryQuery(
         subject_kind="job",
@@ -167,7 +168,7 @@ def last_end(explanation: Explanation, store: Store) -> Explanation:
 
 
 def _with_last_words(explanation: Explanation, end: Mapping[str, object]) -> Explanation:
-    """Add what the agent said about the end of the last lease of a job that failed."""
+    """Add the agent's message about the end of a failed job's last lease."""
     code = end.get("exit_code")
     said = end.get("message") or ("" if code is None else f"exit code {code}")
     if not said:

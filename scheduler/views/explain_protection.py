@@ -1,4 +1,4 @@
-"""In words: what a job has lost by being preempted, and why it is not preempted."""
+"""Texts: the work that preemptions cost a job, and why it is not preempted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GOES_ON: Mapping[Kept, str] = {
 
 
 def goes_on(view: View, record: JobRecord) -> str:
-    """Say that a running job keeps its workers whoever is due on them; nothing if it does not."""
+    """Return why a running job is protected from preemption; empty if it is not."""
     jobs = view.engine.jobs
     number = jobs.number_of.get(record.job_id)
     if number is None:
@@ -47,7 +47,7 @@ def goes_on(view: View, record: JobRecord) -> str:
 
 
 def launch_words(view: View, live: LiveLease) -> str:
-    """Say how long the launch of a lease took, or takes so far; nothing if that is not known."""
+    """Return how long the launch of a lease took, or takes so far; empty if not known."""
     took_s = launching_s(view, live, now_s=view.engine.now_s)
     if took_s is None:
         return ""
@@ -60,7 +60,7 @@ def launch_words(view: View, live: LiveLease) -> str:
 
 
 def starts_within_share(view: View, record: JobRecord) -> str:
-    """Say that a job waits for room in its entity's share; nothing if it does not."""
+    """Return that a job waits for room in its entity's share; empty if it does not."""
     if view.engine.jobs.number_of.get(record.job_id) not in view.engine.confined:
         return ""
     return (
@@ -71,7 +71,7 @@ def starts_within_share(view: View, record: JobRecord) -> str:
 
 
 def kept_by_others(view: View) -> str:
-    """Say how many jobs keep their workers though others may be due on them; nothing for none."""
+    """Return how many jobs keep workers that others may be due; empty if no job does."""
     kept = view.engine.jobs["kept"]
     count = int(((kept != Kept.NOT) & (kept != Kept.NO_ROOM)).sum())
     if not count:
@@ -81,7 +81,7 @@ def kept_by_others(view: View) -> str:
 
 
 def lost_work(view: View, record: JobRecord) -> str:
-    """Say how much of a job's work is lost, and for how long it is left running therefore."""
+    """Return how much of a job's work is lost, and how long it is protected therefore."""
     jobs = view.engine.jobs
     number = jobs.number_of.get(record.job_id)
     row = NONE if number is None else jobs.row_of(number)

@@ -1,4 +1,4 @@
-"""Whom a quota keeps waiting, and what it costs: what the job would gain by a larger one."""
+"""Jobs that a quota keeps waiting, and their gain from a larger quota."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class QuotaGlance:
-    """What is left of quotas, for a look at many jobs.
+    """Free room of quotas, computed once for views of many jobs.
 
     Args:
         view: of the leader.
@@ -29,7 +29,7 @@ class QuotaGlance:
 
     @cached_property
     def capped(self) -> BoolArray:
-        """(N,) jobs that wait and have no way to run that their quotas have room for now."""
+        """(N,) waiting jobs with no configuration that their quotas have room for now."""
         engine = self._view.engine
         jobs = engine.jobs
         result = np.zeros(len(jobs), dtype=bool)
@@ -49,9 +49,9 @@ class QuotaGlance:
 
 
 def quotas_in_the_way(view: View, record: JobRecord) -> tuple[QuotaInTheWay, ...]:
-    """Return the quotas that keep a job waiting, for the way in which it would run fastest.
+    """Return the quotas that keep a job waiting, for its fastest configuration.
 
-    Of those in which idle workers would do, if there are any.
+    Configurations for which idle workers would be enough come first.
     """
     engine = view.engine
     caps, number = engine.caps, engine.jobs.number_of.get(record.job_id)
@@ -88,7 +88,7 @@ def _in_the_way(view: View, caps: Caps, q: int, held: IntArray, gain: float) -> 
 
 
 def quota_words(view: View, record: JobRecord) -> str:
-    """Say in words which quotas keep a job waiting, and what it would gain by larger ones."""
+    """Return which quotas keep a job waiting, and its gain from larger ones, as text."""
     found = quotas_in_the_way(view, record)
     if not found:
         return (

@@ -1,4 +1,4 @@
-"""How busy GPUs under leases are, added up and in words."""
+"""GPU use under leases: sums by project, and texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def use_in_words(live: LiveLease) -> str:
-    """Return the end of a sentence that says how busy a job's GPUs are; empty: nobody knows."""
+    """Return the end of a sentence on the use of a job's GPUs; empty if it is not measured."""
     if live.use is None:
         return ""
     if live.idle_since_s is None:
@@ -22,12 +22,12 @@ def use_in_words(live: LiveLease) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
-    """Of one project.
+    """The GPU use of one project.
 
     Attributes:
         gpus: measured workers under leases.
-        used: how many of them computed of late, as a sum of shares of the time.
-        idle_gpus: those of jobs of which it was told that they are idle.
+        used: how many of them computed recently, as a sum of shares of the time.
+        idle_gpus: GPUs of jobs that were reported as idle.
         idle_jobs: how many such jobs there are.
     """
 
@@ -37,7 +37,7 @@ class GpuFigures:
     idle_jobs: int = 0
 
     def with_more(self, workers: int, use: float, *, idle: bool) -> GpuFigures:
-        """Return the same with a job more, which uses its workers for a share of the time."""
+        """Return the figures with one more job, which uses its workers for a share of the time."""
         return GpuFigures(
             gpus=self.gpus + workers,
             used=self.used + workers * use,

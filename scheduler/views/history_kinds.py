@@ -1,4 +1,4 @@
-"""What lines of history there are, and about what."""
+"""Kinds of lines of history, and kinds of their subjects."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ class JobSpan:
         parent_id: of the span that contains it; empty for the span of the job.
         name: shown by trace viewers.
         start_s: seconds since the Unix epoch.
-        end_s: likewise.
+        end_s: seconds since the Unix epoch.
         attributes: figures and texts.
-        events: what happened within it.
+        events: events within it.
         failed: whether the job or the attempt failed.
         ended_by: id of the history row that ended it.
     """
@@ -63,7 +63,7 @@ def spans_of(job: JobRow, history: Sequence[HistoryRow]) -> list[JobSpan]:
     """Return the spans of a job that have ended, in the order in which they ended.
 
     The span of the job lasts from its submission to its end. Its children follow one another: the
-    job waits, or an attempt holds workers. An attempt whose first step is known has two children:
+    job waits, or an attempt holds workers. An attempt with a known first step has two children:
     ``launch`` until its processes run, and ``first step`` until that step is reported.
 
     Args:
@@ -86,7 +86,7 @@ class _SpanBuilder:
         self._attempts = 0
         self._grant: HistoryRow | None = None
         self._first_step: HistoryRow | None = None
-        #: What has happened since the last child of the job's span ended.
+        #: Events since the last child of the job's span ended.
         self._events: list[SpanEvent] = []
 
     def add_row(self, row: HistoryRow) -> None:

@@ -18,7 +18,7 @@ _SAME_MOMENT_S = 1e-3
 def round_at(engine: EngineView, now_s: float) -> tuple[int, float | None]:
     """Return the current round and its end; the end is None while nothing is active.
 
-    The engine plans the next round ahead of time, and has that round's end from then on.
+    The engine plans the next round ahead of time, and holds that round's end from then on.
     """
     number, ends_s, length_s = (
         engine.round_number,

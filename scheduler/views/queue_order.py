@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.view import View
     from scheduler.domain.arrays import BoolArray
 
-#: Jobs before a waiting one that its explanation names at most.
+#: The most jobs before a waiting one that its explanation names.
 MOST_AHEAD: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""What entities and projects have used, and what follows: their weights, and their budgets."""
+"""The use of entities and projects, and their resulting weights and budgets."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class FairShare:
 
     Attributes:
         usage_worker_s: worker-seconds that have not faded.
-        effective_weight: what its weight counts for; the weight itself while none of its jobs could
-            run.
-        of_share: its part of what those who compete have used, over its part of their weights;
-            None while it does not compete, or nobody has used anything.
+        effective_weight: its weight after its use counts; the weight itself while none of its jobs
+        could run.
+        of_share: its part of the use of all competing entities, over its part of their weights;
+        None while it does not compete, or if no entity has used anything.
     """
 
     usage_worker_s: float
@@ -37,7 +37,7 @@ class FairShare:
 
 
 def fair_shares(view: View) -> Mapping[str, FairShare]:
-    """Return the fair share of every entity; empty where the policy has no half-life."""
+    """Return the fair share of every entity; empty if the policy has no half-life."""
     engine = view.engine
     usage_s = engine.usage_s
     if usage_s is None or not len(usage_s):
@@ -63,7 +63,7 @@ def fair_shares(view: View) -> Mapping[str, FairShare]:
 
 
 def budgets_of(view: View, *, now_s: float) -> Mapping[str, BudgetView]:
-    """Return what each project that has a budget has used of it."""
+    """Return the use of each project that has a budget."""
     budgets = view.budgets
     return {
         name: BudgetView(
@@ -78,7 +78,7 @@ def budgets_of(view: View, *, now_s: float) -> Mapping[str, BudgetView]:
 
 
 def budget_words(view: View, project: str) -> str:
-    """Return in words that a project's budget is spent, and when the next month begins."""
+    """Return the text that a project's budget is spent, and when the next month begins."""
     spent = spending(view, now_s=view.engine.now_s).get(project)
     limits = view.jobs.limits.get(project)
     if spent is None or limits is None:
@@ -96,7 +96,7 @@ def budget_words(view: View, project: str) -> str:
 
 
 def _of(used: float, budget: float) -> str:
-    """Say how much of a budget is used, to a hundredth of it or finer."""
+    """Return the used part of a budget as text, to a hundredth of it or finer."""
     digits = 2 if budget <= 0.0 else max(2, 2 - math.floor(math.log10(budget)))
     return f"{used:.{digits}f} of {budget:g}"
 

@@ -1,4 +1,4 @@
-"""What people are shown of jobs, nodes, leases, shares and the service: values of one moment."""
+"""Values of jobs, nodes, leases, shares and the service for people, at one moment."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJob:
-    """What is known of an active job beyond its stored row.
+    """The live state of an active job, beyond its stored row.
 
     Attributes:
-        status: where it stands now.
+        status: its status now.
         reason: why it waits; None while it runs.
-        steps_done: newest count that is known.
+        steps_done: newest known count.
         lease_id: its lease, or None.
-        worker_type: what it runs on, or empty.
-        workers: how many.
-        nodes: where.
-        deadline_s: until when its lease holds, or None.
+        worker_type: the type of its workers, or empty.
+        workers: how many it holds.
+        nodes: the nodes of its workers.
+        deadline_s: its lease's deadline, or None.
         allocation: worker type -> fraction of time that the policy gives it.
-        share: its effective throughput over that of a 1/n share; None where that is unknown.
-        rho: the JCT that it heads for if X stays as it is, over its JCT in a 1/n share; None if
-            that is unknown.
-        gpu_use: share of the time in which its GPUs computed of late; None: nobody measures it.
-        idle_since_s: since when they hardly do; None where they do, or nobody measures it.
+        share: its effective throughput over that of a 1/n share; None if unknown.
+        rho: its expected JCT if X stays as it is, over its JCT in a 1/n share; None if unknown.
+        gpu_use: share of recent time in which its GPUs computed; None: it is not measured.
+        idle_since_s: since when they have hardly computed; None if they compute, or are not
+        measured.
     """
 
     status: JobStatus
@@ -61,17 +61,17 @@ class QuotaInTheWay:
     """A quota that keeps a job waiting.
 
     Attributes:
-        project: whose it is.
-        owner: the user, where it is a quota of each; else empty.
+        project: the project that has it.
+        owner: the user, if it is a quota of each user; else empty.
         worker_type: of which workers; empty for all.
         limit: workers, as it was set.
-        allowed: that may be held at present: the limit, and what others lend.
-        shared: whether it is what several projects lend each other, or may hold together.
+        allowed: workers that may be held now: the limit, and workers that others lend.
+        shared: whether several projects lend each other these workers, or may hold them together.
         held: workers held of it now.
-        asks: that the job asks for, in the way in which it would run fastest.
+        asks: workers that the job asks for, in its fastest configuration.
         missing: by how many workers it would have to be larger for the job to run.
-        gain_steps_per_s: steps/s at which the job could then run at once, on workers that are idle;
-            0 where none are.
+        gain_steps_per_s: steps/s at which the job could then run at once, on idle workers; 0 if too
+        few are idle.
     """
 
     project: str
@@ -92,7 +92,7 @@ class JobAhead:
 
     Attributes:
         job_id: its id; empty if the reader may not see its project.
-        project: its project; empty likewise.
+        project: its project; empty if the reader may not see it.
         is_planned: whether it has workers in the next round.
         lag_s: seconds by which it lags behind its share; negative if it is ahead.
     """
@@ -105,26 +105,27 @@ class JobAhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job is where it is.
+    """Why a job has its status.
 
     Attributes:
-        job_id: which.
-        status: where it stands.
+        job_id: the job.
+        status: its status.
         reason: the first reason that holds; None while it runs or has ended.
         also: further reasons that hold, in order of precedence.
         message: in words, with figures.
         unblocks: what would unblock it.
-        trouble: what keeps its pod from starting, or ended its last one; None where nothing did.
-        position: its place among the waiting jobs, 1 for the next; None where it waits for no turn.
+        trouble: the trouble that keeps its pod from starting, or ended its last one; None if there
+        is no trouble.
+        position: its place among the waiting jobs, 1 for the next; None if it waits for no turn.
         waiting: jobs that wait for their turn.
         ahead: up to ten jobs right before it in the queue, in the order of the queue.
-        starts_s: when it is expected to start; None where it runs or nobody knows.
-        completes_s: when it is expected to complete; None where nobody knows.
+        starts_s: when it is expected to start; None if it runs or the time is unknown.
+        completes_s: when it is expected to complete; None if unknown.
         forecast: how the times were found, or why there are none.
         stderr_tail: the last lines that a failed job wrote to its standard error.
-        granted: why it was given the lease that it holds; None where it holds none.
-        ended: why its lease is coming to an end, or its last one has ended; None where it goes on.
-        quotas: that keep it waiting.
+        granted: why it was given the lease that it holds; None if it holds no lease.
+        ended: why its lease is ending, or its last one ended; None if its lease continues.
+        quotas: the quotas that keep it waiting.
     """
 
     job_id: str
@@ -156,7 +157,7 @@ class WorkerView:
         worker_type: its hardware class.
         in_service: whether it may be granted.
         problem: why not, as far as the worker itself is the cause.
-        shareable: whether two jobs could hold it, as far as its node goes.
+        shareable: whether two jobs could hold it, if only its node is considered.
         jobs: ids of the jobs on it.
     """
 
@@ -176,14 +177,14 @@ class NodeView:
     Attributes:
         name: unique.
         state: ``ready``, ``cordoned``, ``draining``, ``drained``, ``lost``, ``silent``
-            (it has missed its reports, and gets nothing new) or ``unknown`` (the scheduler has
-            started and not heard of it yet).
+            (it has missed its reports, and gets nothing new) or ``unknown`` (it has not reported
+            since the scheduler started).
         reason: why it is cordoned, drained or lost.
         last_seen_s: when it last reported, or None.
-        address: where its jobs' rank 0 can be reached.
+        address: the address of rank 0 of its jobs.
         version: of its agent.
         workers: by local index.
-        approved: worker type -> how many it may have; None where it may have any.
+        approved: worker type -> how many it may have; None if it may have any.
         refused: worker type -> how many it reports beyond that.
     """
 
@@ -251,7 +252,7 @@ class PlanView:
         round_number: of the next round; None until it is planned.
         begins_s: start of that round; None until it is planned.
         ends_s: end of the last planned round; None while nothing is active.
-        leases: those that go on, then those that wait for workers to become free.
+        leases: those that continue, then those that wait for workers to become free.
     """
 
     round_number: int | None
@@ -265,7 +266,7 @@ class AllocationView:
     """The allocation in force.
 
     Attributes:
-        policy: whose answer it is.
+        policy: the policy that gave it.
         computed_s: when it was taken over; None before the first.
         solve_s: how long the solver took.
         shares: job id -> worker type -> fraction of time.
@@ -308,14 +309,14 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundView:
-    """How good the last planned round was, see ``scheduler.engine.rounds.certificate``.
+    """The quality of the last planned round, see ``scheduler.engine.rounds.certificate``.
 
     Attributes:
-        gap: part of the best value that another choice of whole workers could have gained at most;
-            None for policies whose rounds follow X by lag alone.
+        gap: largest part of the best value that another choice of whole workers could have gained;
+        None for policies with rounds that follow X by lag alone.
         fluid_gap: the same if workers could be divided.
-        behind_rounds: by how many rounds what was furthest behind X was so at its end.
-        off_rounds: how far from X things were then, on average.
+        behind_rounds: by how many rounds the job or pair furthest behind X was behind at its end.
+        off_rounds: the mean distance from X then, in rounds.
         candidates: configurations and pairs that could run.
     """
 
@@ -331,7 +332,7 @@ class PolicyView:
     """The policy in force.
 
     Attributes:
-        last_round: how good the last planned round was; None before the first since the start.
+        last_round: the quality of the last planned round; None before the first since the start.
     """
 
     name: str
@@ -347,13 +348,13 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetView:
-    """What a project has used of its budget of this month.
+    """A project's use of its budget of this month.
 
     Attributes:
         used_gpu_hours: worker-hours under leases.
-        used_usd: what they cost, by the prices of now.
-        part: the largest of what was used over what may be.
-        state: ``ok``, ``warned`` or ``spent``; the project's jobs wait where it is spent.
+        used_usd: their cost, by current prices.
+        part: the larger used part of the two budgets.
+        state: ``ok``, ``warned`` or ``spent``; the project's jobs wait if it is spent.
         month_end_s: when the next month begins.
     """
 
@@ -366,18 +367,19 @@ class BudgetView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectView:
-    """A project with its limits and what it uses.
+    """A project with its limits and its use.
 
     Attributes:
-        limits: what it may have.
-        active_jobs: that have not ended.
-        admitted_workers: that its admitted jobs ask for.
+        limits: its limits.
+        active_jobs: its jobs that have not ended.
+        admitted_workers: workers that its admitted jobs ask for.
         running_workers: under leases.
-        usage_worker_s: worker-seconds of the entity of its name that have not faded; None where the
-            policy has no half-life.
-        effective_weight: what that entity's weight counts for; None likewise.
-        budget: what it has used of its budget; None where it has none.
-        dues: what X gives its jobs and what they have received; None without jobs in the engine.
+        usage_worker_s: worker-seconds of the entity of its name that have not faded; None if the
+        policy has no half-life.
+        effective_weight: that entity's weight after its use counts; None if the policy has no
+        half-life.
+        budget: its use of its budget; None if it has no budget.
+        dues: the time that X gives its jobs and the received part; None without jobs in the engine.
     """
 
     limits: ProjectLimits
@@ -395,11 +397,11 @@ class ReservedView:
     """A reservation.
 
     Attributes:
-        reservation: what was asked for.
-        state: ``planned``, ``in force`` or, until it is forgotten, ``over``.
-        assigned: workers that it is to have; fewer than it asks for where there are no more.
-        used: those of them that its owner's jobs hold now.
-        nodes: where they are: node -> how many.
+        reservation: as it was made.
+        state: ``planned``, ``in force`` or, until it is deleted, ``over``.
+        assigned: workers assigned to it; fewer than it asks for if there are no more.
+        used: how many of them its owner's jobs hold now.
+        nodes: node -> how many of them.
     """
 
     reservation: Reservation
@@ -411,7 +413,7 @@ class ReservedView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairView:
-    """What sharing workers costs two jobs.
+    """How much two jobs slow down if they share workers.
 
     Attributes:
         job_type: of one job.
@@ -419,7 +421,7 @@ class PairView:
         scale_factor: workers that they share.
         worker_type: hardware class.
         part: speed of the one while they share, over its speed alone.
-        with_part: likewise of the other.
+        with_part: the same for the other job.
     """
 
     job_type: str
@@ -432,18 +434,18 @@ class PairView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputView:
-    """What is known of a job type on a worker type.
+    """The known throughput of a job type on a worker type.
 
     Attributes:
         job_type: key.
         scale_factor: workers.
         worker_type: hardware class.
-        steps_per_s: what policies are told.
+        steps_per_s: the figure for policies.
         source: ``measured``, ``declared``, ``estimated`` or ``assumed``.
         declared: as declared, or None.
         measured: as measured, or None.
-        deviation: relative standard deviation of what was measured, or None.
-        samples: stretches that were measured.
+        deviation: relative standard deviation of the measurements, or None.
+        samples: measured periods.
     """
 
     job_type: str
@@ -459,13 +461,13 @@ class ThroughputView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the daemon is.
+    """The health of the daemon.
 
     Attributes:
         ready: whether requests can be served.
         leading: whether this process schedules.
-        leader_address: where writes are to be sent; empty where unknown.
-        problems: what is wrong, in words.
+        leader_address: the address for writes; empty if unknown.
+        problems: current problems, in words.
         started_s: when the process started.
         version: of the program.
     """

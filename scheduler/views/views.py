@@ -1,4 +1,4 @@
-"""What people see of the leader's state."""
+"""Views of the leader's state for people."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def live_jobs(
     view: View, job_ids: Iterable[str], glance: Glance, *, now_s: float
 ) -> Mapping[str, LiveJob]:
-    """Return what is known of active jobs; others are left out."""
+    """Return the live state of active jobs; others are left out."""
     records = ((job_id, view.jobs.by_id.get(job_id)) for job_id in job_ids)
     return {
         job_id: _live_job(view, record, glance, now_s=now_s)
@@ -164,7 +164,7 @@ def _node(view: View, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeVie
 
 
 def _reason_of(node: NodeState) -> str:
-    """Return why a node, or some of what it offers, is not used; empty where all is."""
+    """Return why a node, or a part of its workers, is not used; empty if all are used."""
     found = node.reason or ("it has not reported" if node.lost else _common_problem(node))
     if node.silent and not node.lost and not found:
         since = datetime.fromtimestamp(node.silent_since(), UTC).isoformat(timespec="seconds")
@@ -176,7 +176,7 @@ def _reason_of(node: NodeState) -> str:
 
 
 def _common_problem(node: NodeState) -> str:
-    """Return what keeps all workers of a node from being let; empty where nothing does."""
+    """Return the problem that all workers of a node share; empty if they share no problem."""
     problems = {node.problems.get(local, "") for local in range(len(node.types))}
     return problems.pop() if len(problems) == 1 else ""
 
@@ -243,9 +243,9 @@ def deviation(view: View) -> tuple[float, float]:
 
 
 def policy_problem(view: View) -> str:
-    """Return why the policy in force gives no answer, in words; empty where it does.
+    """Return why the policy in force gives no answer; empty if it does.
 
-    Without jobs it is asked for none, so that what it met last says nothing of the next time.
+    Without jobs it is not asked, so its last failure does not predict the next answer.
     """
     policy = view.policy
     if not policy.last_failure or not len(view.engine.jobs):
@@ -309,7 +309,7 @@ def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
 
 
 def throughputs(view: View) -> tuple[ThroughputView, ...]:
-    """Return what is known, by job type, scale factor and worker type."""
+    """Return the known throughputs, by job type, scale factor and worker type."""
     return tuple(
         ThroughputView(
             job_type=job_type,
@@ -327,7 +327,7 @@ def throughputs(view: View) -> tuple[ThroughputView, ...]:
 
 
 def sharing(view: View) -> tuple[PairView, ...]:
-    """Return what sharing workers costs pairs of jobs, sorted."""
+    """Return how much pairs of jobs slow down if they share workers, sorted."""
     return tuple(
         PairView(
             job_type=first[0],
@@ -343,7 +343,7 @@ def sharing(view: View) -> tuple[PairView, ...]:
 
 
 def _use_by_project(view: View) -> dict[str, GpuFigures]:
-    """Return how busy the measured GPUs under leases are."""
+    """Return project -> use of the measured GPUs under leases."""
     found: dict[str, GpuFigures] = {}
     for lease_id in view.leases.used:
         live = view.leases.by_id[lease_id]
@@ -356,7 +356,7 @@ def _use_by_project(view: View) -> dict[str, GpuFigures]:
 
 
 def reservations(view: View) -> tuple[ReservedView, ...]:
-    """Return every reservation, in the order in which their windows begin."""
+    """Return every reservation, by the start of its window."""
     engine, found = view.engine, []
     for one in engine.reservations:
         nodes = Counter(
@@ -377,7 +377,7 @@ def reservations(view: View) -> tuple[ReservedView, ...]:
 
 
 def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> None:
-    """Bring the gauges up to date."""
+    """Update the gauges."""
     seen = cluster(view, glance, now_s=now_s)
     metrics.set_jobs(seen.jobs, seen.waiting)
     metrics.set_losing(int((view.engine.jobs["wasted"] >= WORTH_TELLING).sum()))

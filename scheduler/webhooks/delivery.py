@@ -1,8 +1,8 @@
-"""Sending what webhooks ask for: by the leader alone, each webhook for itself and in order.
+"""Delivery of webhooks: by the leader alone, in order for each webhook.
 
-A webhook reads the history from where it stands. It goes on to the next line when the receiver has
-taken the one before, and what it stands at is stored: after a crash some lines are sent again,
-under the same ids, and none is left out. Nothing that decides waits for any of this.
+A webhook reads the history from its cursor. It continues with the next line when the receiver has
+taken the one before, and the cursor is stored. After a crash some lines are sent again, under the
+same ids, and no line is left out. No decision waits for any of this.
 """
 
 from __future__ import annotations
@@ -56,44 +56,44 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger("leasehold.webhooks")
 
-#: Lines that are read at once, and how far a webhook may pass lines over until that is stored.
+#: Lines that are read at once, and how many lines a webhook may skip before its cursor is stored.
 _PAGE, _PASSED = 100, 1000
-#: Longest wait for news, and after a failure of our own.
+#: Longest wait for news, and the wait after a failure of our own.
 _NEWS_S, _AGAIN_S = 60.0, 5.0
-#: Failures in a row that are worth a line of history.
+#: So many failures in a row make a line of history.
 _TOLD_AFTER: Final = 5
 _GONE: Final = 410
 _LONGEST_PROBLEM: Final = 300
 
 
 class _Sender:
-    """A webhook that is being served: what it is, where it stands, and the task that sends."""
+    """A served webhook: its definition, its state, and the task that sends."""
 
     def __init__(self, view: WebhookView) -> None:
         self.webhook = view.webhook
         self.state = view.state
         self.saved = view.state
         self.saved_s = 0.0
-        #: set when somebody has resumed it.
+        #: set when a user has resumed it.
         self.wake = asyncio.Event()
         self.saving = asyncio.Lock()
         self.task: asyncio.Task[None] | None = None
 
 
 class Webhooks:
-    """Keeps webhooks and sends what they ask for.
+    """Keeps webhooks and sends their messages.
 
     Args:
-        store: where they and the history are.
+        store: the store of webhooks and history.
         clock: the time.
         box: seals their addresses and secrets.
-        metrics: what is counted.
+        metrics: the counters.
         news: waits for lines of history above an event id, for some seconds at most.
         note: appends a line of history.
-        post: sends.
-        rules: how.
-        draw: from 0 to 1, so that not everybody tries again at the same moment.
-        leader: raises where this process does not lead, and says who does.
+        post: sends messages.
+        rules: times of delivery.
+        draw: from 0 to 1, so that webhooks do not all retry at the same moment.
+        leader: raises if this process does not lead, and names the leader.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Webhooks:
         self._token: int | None = None
         self._senders: dict[str, _Sender] = {}
         self._changing = asyncio.Lock()
-        # Its own threads: those of everybody else must not wait for a webhook's reading.
+        # Its own threads: other work must not wait while webhooks read the store.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="webhooks")
 
     # -- leading ----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Webhooks:
         for sender in senders:
             try:
                 await self._save(sender)
-            except StoreError as error:  # what was sent since is sent again
+            except StoreError as error:  # messages sent since are sent again
                 _log.warning("webhook '%s': %s", sender.webhook.name, error)
         self._token = None
 
@@ -179,7 +179,7 @@ class Webhooks:
                 {word: words.count(word) for word in ("ok", "failing", "paused")}
             )
 
-    # -- what people ask --------------------------------------------------------------------------
+    # -- requests of people -----------------------------------------------------------------------
 
     async def all(self) -> tuple[WebhookView, ...]:
         """Return every webhook by name; on a standby as they are stored."""
@@ -201,24 +201,24 @@ class Webhooks:
         actor: str,
         counted: bool = False,
     ) -> tuple[WebhookView, str]:
-        """Make a webhook, which is told of what happens from now on.
+        """Create a webhook, which receives events from now on.
 
         Args:
             name: of the webhook.
-            url: where it sends.
+            url: the address that it sends to.
             on: kinds of lines of history.
-            project: only what concerns it; None for all.
-            template: how messages look.
-            actor: who makes it.
-            counted: whether they may have a few only.
+            project: only events of this project; None for all.
+            template: the format of messages.
+            actor: the user that creates it.
+            counted: whether the number of this user's webhooks is limited.
 
         Returns:
-            The webhook, and the secret of its signatures, which is told this once.
+            The webhook, and the secret of its signatures, which is shown only this once.
 
         Raises:
             InputError: the address cannot be used.
-            AdmissionError: there are too many, or no key to seal with.
-            ConflictError: the name is taken.
+            AdmissionError: there are too many, or there is no key to seal with.
+            ConflictError: the name is in use.
         """
         async with self._changing:
             token = self._asked()
@@ -261,10 +261,10 @@ class Webhooks:
             )
 
     async def delete(self, name: str, *, actor: str) -> None:
-        """Forget a webhook; what it has not sent is sent no more.
+        """Delete a webhook; its unsent messages are dropped.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no webhook has that name.
         """
         async with self._changing:
             token, sender, now_s = self._asked(), self._sender(name), self._clock.now_s()
@@ -288,11 +288,11 @@ class Webhooks:
 
         Args:
             name: of the webhook.
-            actor: who asks.
-            skip: whether what has happened until now is passed over.
+            actor: the user that asks.
+            skip: whether events until now are skipped.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no webhook has that name.
         """
         async with self._changing:
             self._asked()
@@ -312,10 +312,10 @@ class Webhooks:
         return WebhookView(webhook=sender.webhook, state=sender.state)
 
     async def test(self, name: str, *, actor: str) -> Posted:
-        """Send a message that says it is a test, once; changes nothing.
+        """Send one message that is marked as a test; changes nothing.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no webhook has that name.
         """
         self._asked()
         sender, now_s = self._sender(name), self._clock.now_s()
@@ -325,7 +325,7 @@ class Webhooks:
         return await self._post_of(sender.webhook, row, None)
 
     def _asked(self) -> int:
-        """Return the leader's token to somebody who wants something changed."""
+        """Return the leader's token for a request that changes something."""
         self._leader()
         return self._leading()
 
@@ -343,16 +343,16 @@ class Webhooks:
     # -- sending ----------------------------------------------------------------------------------
 
     async def _follow(self, sender: _Sender) -> None:
-        """Send what happens, one line after the other, until cancelled."""
+        """Send events, one line after the other, until cancelled."""
         while True:
             try:
                 await self._go_on(sender)
             except StaleLeaderError:
-                return  # whoever leads now sends
+                return  # the leader sends
             except StoreError as error:
                 _log.warning("webhook '%s' waits: %s", sender.webhook.name, error)
                 await asyncio.sleep(_AGAIN_S)
-            except Exception:  # noqa: BLE001 - the others go on, and so does this one later
+            except Exception:  # noqa: BLE001 - other webhooks continue, and so does this one later
                 _log.exception("webhook '%s' waits after a bug", sender.webhook.name)
                 await asyncio.sleep(_NEWS_S)
 
@@ -377,8 +377,8 @@ class Webhooks:
     def _look(
         self, webhook: Webhook, cursor: int
     ) -> tuple[list[tuple[HistoryRow, JobRow | None]], int]:
-        """Return lines that a webhook asks for behind a cursor, and up to which was looked."""
-        head = self._store.head().event_id  # before the lines: none below it comes later
+        """Return a webhook's lines after a cursor, and the event id up to which lines were read."""
+        head = self._store.head().event_id  # before the lines: no line below it comes later
         if head <= cursor:
             return [], cursor
         rows = self._store.history(HistoryQuery(kinds=webhook.on, after_id=cursor, limit=_PAGE))
@@ -391,13 +391,13 @@ class Webhooks:
         return found, rows[-1].event_id if len(rows) == _PAGE else head
 
     async def _deliver(self, sender: _Sender, row: HistoryRow, job: JobRow | None) -> bool:
-        """Try until a message is taken; tell whether it was, rather than the webhook changed."""
+        """Retry until a message is taken; False if the webhook was changed or paused first."""
         while True:
             sender.wake.clear()
             posted = await self._post_of(sender.webhook, row, job)
             now_s = self._clock.now_s()
             if sender.wake.is_set():
-                return False  # somebody has resumed it, perhaps from another line on
+                return False  # a user has resumed it, perhaps from another line on
             if self._metrics is not None:
                 self._metrics.webhook_sent(delivered=not posted.problem)
             if not posted.problem:
@@ -415,7 +415,7 @@ class Webhooks:
                 return False
 
     async def _failed(self, sender: _Sender, posted: Posted, now_s: float) -> bool:
-        """Note a failure; tell whether the webhook is paused by it."""
+        """Store a failure; return whether it pauses the webhook."""
         before, rules = sender.state, self._rules
         failures = before.failures + 1
         pause_s = min(rules.first_pause_s * 2.0 ** min(failures - 1, 30), rules.longest_pause_s)
@@ -464,12 +464,12 @@ class Webhooks:
             sender.saved, sender.saved_s = state, now_s
 
     async def _aside(self, work: Callable[..., T], *given: Any) -> T:
-        """Do what waits for the database in a thread of the webhooks' own."""
+        """Run work that waits for the database in a thread of the webhooks' own."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
 
 def _concerns(webhook: Webhook, row: HistoryRow, job: JobRow | None) -> bool:
-    """Tell whether a webhook may be told of a line."""
+    """Return whether a webhook may receive a line."""
     if webhook.project is None:
         return True
     if row.subject_kind == "job":

@@ -1,7 +1,7 @@
-"""What webhooks send: one line of history each, as JSON or as Slack takes it, signed.
+"""Messages of webhooks: one line of history each, as JSON or in Slack's format, signed.
 
 Signatures are those of Standard Webhooks, https://www.standardwebhooks.com: HMAC-SHA256 over
-``ID.TIMESTAMP.BODY``, where the id is the same however often a message is sent.
+``ID.TIMESTAMP.BODY``. The id is the same however often a message is sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "whsec_"
 _SECRET_BYTES: Final = 32
-#: What of a line's data is sent: figures and short words, nothing that holds commands or variables.
+#: Fields of a line's data to send: figures and short words, without commands or variables.
 _TOLD: Final = (
     *("lease", "attempt", "reason", "exit_code", "trouble", "category", "code", "failures"),
     *("steps_done", "node", "nodes", "workers", "worker_type", "silent_s", "held_s"),
@@ -47,10 +47,10 @@ class Template(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What is sent.
+    """A message.
 
     Attributes:
-        message_id: by which a receiver knows one that it has had already.
+        message_id: marks a message that a receiver has had already.
         body: JSON.
     """
 
@@ -58,7 +58,7 @@ class Message:
     body: bytes
 
     def headers(self, secret: str, *, now_s: float) -> dict[str, str]:
-        """Return what is sent with it at a time: id, time and signature."""
+        """Return the headers to send at a time: id, time and signature."""
         at = str(int(now_s))
         return {
             "content-type": "application/json",
@@ -77,7 +77,7 @@ def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
     """Return the signature of a message.
 
     Raises:
-        InputError: the secret is none.
+        InputError: the secret is malformed.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -88,15 +88,15 @@ def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
 
 
 def message_of(row: HistoryRow, job: JobRow | None, *, hook_id: str, template: Template) -> Message:
-    """Return what a webhook sends of a line of history.
+    """Return a webhook's message for a line of history.
 
     Args:
         row: the line.
-        job: that it is about, if it is about one that is still known.
+        job: the line's job, if it has one that is still known.
         hook_id: of the webhook.
-        template: how it looks.
+        template: the format.
     """
-    # A backup that was put in place gives event ids a second time, to other events.
+    # A restored backup gives event ids a second time, to other events.
     message_id = f"{hook_id}_{row.event_id}_{int(row.at_s * 1000):x}"
     text = _sentence(row, job)
     if template is Template.SLACK:
@@ -133,7 +133,7 @@ def _details(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(value: Any, *, deep: bool = True) -> Any:
-    """Return a value of which a message holds a bounded part."""
+    """Return a value, cut to the size that a message may hold."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if deep and isinstance(value, list | tuple):
@@ -145,7 +145,7 @@ def _bounded(value: Any, *, deep: bool = True) -> Any:
 
 
 def _sentence(row: HistoryRow, job: JobRow | None) -> str:
-    """Return the message in words."""
+    """Return the message as text."""
     what = row.kind.replace("_", " ")
     parts = [f"{what[:1].upper()}{what[1:]}"]
     if job is not None:
@@ -164,7 +164,7 @@ def _sentence(row: HistoryRow, job: JobRow | None) -> str:
 
 
 def _for_slack(text: str) -> dict[str, Any]:
-    """Return a message as Slack takes it: what people have named things is never markup there."""
+    """Return a message in Slack's format, in which names given by users are never markup."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     plain = {"type": "plain_text", "text": text, "emoji": False}
     return {"text": escaped, "blocks": [{"type": "section", "text": plain}]}

@@ -1,7 +1,8 @@
-"""Webhooks: addresses that are told what happens, as they are kept and as people see them.
+"""Webhooks: addresses that receive events, as they are stored and as people see them.
 
-An operator's row in the settings says where a webhook sends and what; a second row says how far it
-is. Its address and the secret of its signatures are sealed, as the jobs' secret variables are.
+An operator's row in the settings holds a webhook's address and events; a second row holds its
+progress. The address and the secret of its signatures are sealed, as the jobs' secret variables
+are.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
     from scheduler.store.protocol import Store
 
-#: Keys of the rows, before the name.
+#: Prefixes of the rows' keys, before the name.
 DEFINED: Final = "webhook/"
 STANDS: Final = "webhook_state/"
-#: Webhooks at most, and those of somebody who is no operator.
+#: The most webhooks in all, and of one user without the operator role.
 MOST, MOST_OF_ONE = 100, 10
 NO_KEY: Final = (
     "a webhook cannot be kept: this scheduler has no key to encrypt its address and secret with; "
@@ -31,13 +32,13 @@ NO_KEY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRules:
-    """How messages are sent.
+    """Times of delivery.
 
     Attributes:
-        first_pause_s: until a message that was not taken is sent again; doubles.
-        longest_pause_s: between two tries.
+        first_pause_s: the wait before a failed message is sent again; doubles.
+        longest_pause_s: the longest wait between two tries.
         pause_after_s: a webhook that has failed for so long is paused.
-        look_s: at least, between two looks at the history.
+        look_s: the shortest time between two reads of the history.
     """
 
     first_pause_s: float = 2.0
@@ -46,7 +47,7 @@ class WebhookRules:
     look_s: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse times that cannot be."""
+        """Refuse times that are not positive."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not value > 0:
@@ -55,12 +56,12 @@ class WebhookRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """What became of a message.
+    """The result of sending a message.
 
     Attributes:
-        status: of the answer; None where there was none.
+        status: of the answer; None if there was no answer.
         problem: why it was not taken; empty if it was.
-        retry_after_s: for how long the receiver asks to be left alone.
+        retry_after_s: how long the receiver asks the sender to wait.
     """
 
     status: int | None = None
@@ -69,22 +70,22 @@ class Posted:
 
 
 class Post(Protocol):
-    """Sends to addresses that may be sent to."""
+    """Sends to permitted addresses."""
 
     async def check(self, url: str) -> None:
-        """Refuse an address to which nothing may be sent.
+        """Refuse an address that is not permitted.
 
         Raises:
-            InputError: it is no web address, or lies where nothing may be sent; says why.
+            InputError: it is no web address, or is not permitted; the message says why.
         """
         ...
 
     async def send(self, url: str, *, headers: Mapping[str, str], body: bytes) -> Posted:
-        """Send a message, once. Takes bounded time, and never raises but when it is cancelled."""
+        """Send a message, once. Takes bounded time, and never raises except if cancelled."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
@@ -99,8 +100,8 @@ class NoPost:
         self,
         url: str,  # noqa: ARG002 - the port's
         *,
-        headers: Mapping[str, str],  # noqa: ARG002 - likewise
-        body: bytes,  # noqa: ARG002 - likewise
+        headers: Mapping[str, str],  # noqa: ARG002 - the port's
+        body: bytes,  # noqa: ARG002 - the port's
     ) -> Posted:
         """Send nothing."""
         return Posted(problem="this scheduler sends no webhooks")
@@ -111,18 +112,18 @@ class NoPost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """What is sent where.
+    """The definition of a webhook.
 
     Attributes:
-        name: by which people know it; unique.
+        name: its unique name for people.
         hook_id: begins the ids of its messages; another webhook of the same name has another one.
         on: kinds of lines of history.
-        project: only what concerns its jobs and itself; None for all.
-        template: how messages look.
+        project: only events of this project's jobs and of the project; None for all.
+        template: the format of messages.
         place: scheme and host of the address; the rest is secret.
         sealed: ``url`` and ``secret``.
-        created_s: when it was made.
-        actor: by whom.
+        created_s: when it was created.
+        actor: the user that created it.
     """
 
     name: str
@@ -146,7 +147,7 @@ class Webhook:
 
     @classmethod
     def of_row(cls, value: Mapping[str, Any]) -> Webhook:
-        """Return what a row says; of what a newer release has added, nothing."""
+        """Return the webhook of a row; fields of a newer release are ignored."""
         known = {f.name: value[f.name] for f in fields(cls)}
         known |= {"on": tuple(value["on"]), "template": Template(value["template"])}
         return cls(**known)
@@ -154,14 +155,14 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookState:
-    """How far a webhook is.
+    """The progress of a webhook.
 
     Attributes:
-        cursor: id of the last line of history that was delivered or passed over.
-        delivered: messages.
-        delivered_s: when the last one was, or None.
-        failures: tries in a row that have failed.
-        failing_since_s: when the first one of these was, or None.
+        cursor: id of the last line of history that was delivered or skipped.
+        delivered: number of delivered messages.
+        delivered_s: when the last one was delivered, or None.
+        failures: failed tries in a row.
+        failing_since_s: when the first of these failed, or None.
         problem: of the last one.
         next_s: when it is tried again, or None.
         paused_s: since when it sends nothing, or None.
@@ -189,13 +190,13 @@ class WebhookState:
 
     @classmethod
     def of_row(cls, value: Mapping[str, Any]) -> WebhookState:
-        """Return what a row says; of what a newer release has added, nothing."""
+        """Return the state of a row; fields of a newer release are ignored."""
         return cls(**{f.name: value[f.name] for f in fields(cls) if f.name in value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookView:
-    """A webhook and how far it is, as it is stored."""
+    """A webhook and its progress, as stored."""
 
     webhook: Webhook
     state: WebhookState
