@@ -1,1 +1,1 @@
-"""What scheduler and agents say to one another: messages, bounds, and how they are read."""
+"""The protocol between scheduler and agents: messages, bounds, and reading them."""

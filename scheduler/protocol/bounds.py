@@ -1,9 +1,9 @@
-"""What scheduler, agents and jobs may tell one another at most, stated once for both ends.
+"""Bounds of the messages between scheduler, agents and jobs, stated once for both ends.
 
-Who sends brings what is only told (texts, counts of steps, times) within these bounds; who receives
-refuses what is not. So a job's absurd figure ends at the agent that it was told to, and whatever an
-agent sends can be stored. An agent of an earlier release clips nothing: what a job can drive there,
-texts and steps, is clipped on arrival too, for a report that is refused says nothing of other jobs.
+A sender cuts descriptive values (texts, counts of steps, times) to these bounds; a receiver refuses
+values beyond them. So a job's absurd figure ends at its agent, and the scheduler can store all that
+an agent sends. An agent of an earlier release cuts nothing. So the values that a job controls,
+texts and steps, are cut on arrival too: a refused report says nothing of other jobs.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ import math
 import re
 from typing import Final
 
-#: Ids, tokens, terms, revisions, steps: what a double, a JSON reader and a database's column all
-#: hold exactly.
+#: Ids, tokens, terms, revisions, steps: a double, a JSON reader and a database's column all hold
+#: these exactly.
 MOST_COUNT: Final = 2**53 - 1
-#: Exit codes: minus the number of a signal, or what Kubernetes has as 32 bits.
+#: Exit codes: minus the number of a signal, or Kubernetes's 32 bits.
 LEAST_EXIT_CODE: Final = -64
 MOST_EXIT_CODE: Final = 2**31 - 1
 #: Latest date, in the year 5138, and longest duration, some 30 years; as in the REST interface.
 LATEST_S: Final = 1e11
 LONGEST_S: Final = 1e9
-#: Shortest time of a step, and step times that a job may tell.
+#: Shortest time of a step, and the most step times that a job may report.
 SHORTEST_S: Final = 1e-9
 MOST_STEP_TIMES: Final = 32
 #: Workers of a node, and processes of a gang.
 MOST_WORKERS: Final = 4096
 MOST_RANKS: Final = 1_000_000
-#: Leases of a desired set. A report may have those that have ended besides.
+#: Leases of a desired set. A report may have ended leases besides.
 MOST_DESIRED: Final = 8192
 MOST_REPORTED: Final = 2 * MOST_DESIRED
 #: Elements of every other list or object.
 MOST_ITEMS: Final = 4096
-#: Characters of a name, a job's id, a word such as Kubernetes uses, a path, and words for people.
+#: Characters of a name, a job's id, a word such as Kubernetes uses, a path, and a message.
 LONGEST_NAME: Final = 253
 LONGEST_ID: Final = 1024
 LONGEST_WORD: Final = 128
 LONGEST_PATH: Final = 4096
 LONGEST_MESSAGE: Final = 4000
-#: Characters of an argument or an environment variable, as Linux takes them.
+#: Characters of an argument or an environment variable, by Linux's limit.
 LONGEST_TEXT: Final = 131_072
-#: Uids of jobs: below are those of systems and people, above what some programs take for negative.
+#: Uids of jobs: lower uids are those of systems and people, and some programs take higher ones for
+#: negative.
 LEAST_UID: Final = 65_536
 LARGEST_UID: Final = 2**31 - 2
 #: Remarks on a node, and accelerators named for a lease.
@@ -49,29 +50,29 @@ MOST_DEVICES: Final = 256
 #: Bytes of a line that a job may send to the endpoint, and connections that it may keep there.
 LINE_BYTES: Final = 4096
 MOST_CONNECTIONS: Final = 1024
-#: Bytes of a lease as an agent writes it down: command and environment, for the most part.
+#: Bytes of a lease as an agent stores it: mostly command and environment.
 FILE_BYTES: Final = 1 << 26
-#: How deep JSON within a lease may be; orjson writes 254 levels.
+#: The depth of JSON within a lease; orjson writes 254 levels.
 DEEPEST: Final = 128
 
-#: What is not told in words: control characters but tab and line end, and halves of characters.
+#: Not allowed in messages: control characters but tab and line end, and halves of characters.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-#: What cannot be stored or be an argument of a program.
+#: Not allowed in storage or in a program's arguments.
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 def storable(text: str) -> bool:
-    """Tell whether a text can be stored everywhere, and be encoded: no NUL, no half characters."""
+    """Return whether a text can be stored and encoded: no NUL, no half characters."""
     return _UNSTORABLE.search(text) is None
 
 
 def printable(text: str) -> bool:
-    """Tell whether a text has no control characters, not even line ends."""
+    """Return whether a text has no control characters, not even line ends."""
     return _UNPRINTABLE.search(text) is None and "\n" not in text and "\t" not in text
 
 
 def words(text: object, longest: int = LONGEST_MESSAGE) -> str:
-    """Return what is said to people as it may be sent and stored: cut, and clean."""
+    """Return a text for people as it may be sent and stored: cut, and clean."""
     said = text if isinstance(text, str) else str(text)
     if not said:
         return said
@@ -81,31 +82,31 @@ def words(text: object, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def count(value: object) -> int | None:
-    """Return a count of steps that a job has told; None for what no job can have counted."""
+    """Return a count of steps that a job reported; None if no job can have counted it."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
         return value
     return None
 
 
 def clipped(value: object) -> int:
-    """Return a count, or the bound that it lies beyond; 0 for what is not a count."""
+    """Return a count, cut to its bounds; 0 if it is not a count."""
     return min(max(value, 0), MOST_COUNT) if isinstance(value, int) else 0
 
 
 def exit_code(value: object) -> int | None:
-    """Return an exit code, or the bound that it lies beyond; None for what is not an exit code."""
+    """Return an exit code, cut to its bounds; None if it is not an exit code."""
     if not isinstance(value, int):
         return None
     return min(max(int(value), LEAST_EXIT_CODE), MOST_EXIT_CODE)
 
 
 def duration(value: object) -> float | None:
-    """Return a duration that was measured; None where it cannot have been."""
+    """Return a measured duration; None if it is out of bounds."""
     return _within(value, LONGEST_S)
 
 
 def moment(value: object) -> float | None:
-    """Return a time since the Unix epoch; None where it cannot be one."""
+    """Return a time since the Unix epoch; None if it is out of bounds."""
     return _within(value, LATEST_S)
 
 
@@ -116,7 +117,7 @@ def _within(value: object, most: float) -> float | None:
 
 
 def plain_json(value: object, depth: int = DEEPEST) -> bool:
-    """Tell whether decoded JSON can be stored and sent: numbers of 64 bits, whole texts, flat."""
+    """Return whether decoded JSON can be stored and sent: numbers of 64 bits, whole texts, flat."""
     if isinstance(value, str):  # most are, and a thousand jobs have 20,000 of them
         return _UNSTORABLE.search(value) is None
     if isinstance(value, dict):

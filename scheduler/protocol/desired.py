@@ -1,8 +1,8 @@
 """The values of the level-triggered protocol between the scheduler and an agent.
 
-Downwards: the set of leases that the agent is to hold, with a revision. Upwards: what there is.
-Both are states and not orders, so a message that is lost is made good by the next, a repeated one
-changes nothing, and one that is overtaken is ignored.
+Downwards: the leases that the agent must hold, with a revision. Upwards: the agent's state. Both
+are states and not orders. So the next message makes up for a lost one, a repeated one changes
+nothing, and an overtaken one is ignored.
 """
 
 from __future__ import annotations
@@ -26,65 +26,65 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-#: From SIGKILL to a lease's deadline, as agents keep it unless they are set otherwise.
+#: Seconds from SIGKILL to a lease's deadline, the default of agents.
 MARGIN_S = 1.0
-#: Exit code of a process that left early with its progress saved; the supervisor and the SDK, which
-#: import nothing of ours, state it too.
+#: Exit code of a process that left early with its progress saved. The supervisor and the SDK, which
+#: import nothing of the scheduler, state it too.
 LEFT_EARLY = 75
-#: What a node may be called: a part of a path and of a file's name.
+#: Allowed names of nodes: part of a path and of a file's name.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredLease:
-    """A lease that the agent is to hold, with everything that a launch needs.
+    """A lease that the agent must hold, with everything that a launch needs.
 
     Times are durations as of the scheduler's answer: the two clocks share no origin.
 
     Attributes:
-        lease_id: running number, not reused but if the database loses entries; see ``nonce``.
+        lease_id: running number, not reused unless the database loses entries; see ``nonce``.
         attempt: 1 for the job's first lease, and so on.
         token: fencing token; grows with every lease.
         job_id: the job's name.
         command: (n,) program and arguments; never given to a shell.
         env: the job's own environment variables.
-        secret_env: those that are kept encrypted, in the clear; never written to a disk.
+        secret_env: its secret variables, decrypted; never written to a disk.
         working_dir: absolute path; empty for a folder of the job's own on this node.
-        checkpoint_dir: where the job keeps its state; None if it keeps none.
+        checkpoint_dir: the folder of the job's state; None if it keeps none.
         workers: (n,) local indices of the workers held.
         rank: global rank of the first process on this node.
         world_size: processes of the whole gang, over all nodes.
         local_ranks: (n,) local rank of each process to start here; its RANK is ``rank`` plus its
-            position.
-        master_addr: where rank 0 runs.
+        position.
+        master_addr: the address of rank 0.
         master_port: the port that rank 0 may listen on.
-        total_steps: steps of the whole job; None if nobody knows.
+        total_steps: steps of the whole job; None if unknown.
         steps_done: checkpointed steps as the scheduler knows them.
         remaining_s: until the deadline.
-        notice_in_s: until the job is to be told that the lease will end; None while no end is
-            announced.
-        notice_s: how long before SIGTERM the job is told when the lease is not renewed.
+        notice_in_s: until the job gets notice that the lease will end; None while no end is
+        announced.
+        notice_s: how long before SIGTERM the job gets notice if the lease is not renewed.
         grace_s: from SIGTERM to SIGKILL.
         progress_regex: searched in each line of output; group ``steps`` (or 1) is the number of
-            steps done, group ``saved`` those that are checkpointed.
-        progress_file: a file whose last number is the count of checkpointed steps, relative to
-            the working directory.
+        steps done, group ``saved`` those that are checkpointed.
+        progress_file: a file that ends with the count of checkpointed steps, relative to the
+        working directory.
         memory_bytes: limit of host memory for its processes on this node, or None.
-        cpus: limit of processor cores for the same, or None.
-        image: container image; empty where it runs as local processes.
-        gang: (n,) workers held on each node of the gang, in the order of ranks; empty where the
-            scheduler does not tell.
+        cpus: limit of processor cores for them, or None.
+        image: container image; empty if it runs as local processes.
+        gang: (n,) workers held on each node of the gang, in the order of ranks; empty if the
+        scheduler sends none.
         node_rank: position of this node in ``gang``.
-        kubernetes: what the job says about its pods, as plain JSON values; see
+        kubernetes: the job's settings of its pods, as plain JSON values; see
             ``agent.kubernetes.pods.pods``.
-        project: whose quota it falls under; empty where the scheduler does not tell.
-        owner: who submitted it, likewise.
-        plan: by which it is to be launched, as its configuration says; empty for none.
-        uid: under which its processes run where the node keeps owners apart: that of the owner
-            within the project, on every node; None where the scheduler does not tell.
+        project: the job's project; empty if the scheduler sends none.
+        owner: the user that submitted it; empty if the scheduler sends none.
+        plan: the plan of its configuration for the launch; empty for none.
+        uid: uid of its processes if the node keeps owners apart: that of the owner within the
+        project, on every node; None if the scheduler sends none.
         upload: hash of the code that it is started in, which the agent fetches; empty for none.
-        nonce: tells it from other leases of the same number, job and attempt; empty if the
-            scheduler, or the agent that wrote the lease down, is of the release before.
+        nonce: distinguishes it from other leases of the same number, job and attempt; empty if the
+        scheduler, or the agent that stored the lease, is of the previous release.
     """
 
     lease_id: int
@@ -124,7 +124,7 @@ class DesiredLease:
     nonce: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be launched."""
+        """Refuse a lease that could not be launched."""
         if not self.command or not self.command[0]:
             raise InputError(f"lease {self.lease_id}: the command is empty; name a program")
         if not self.workers or len(set(self.workers)) < len(self.workers):
@@ -149,8 +149,8 @@ class DesiredImage:
     """An image that a node may soon need.
 
     Attributes:
-        name: as a job gives it.
-        pull_secrets: names of the Secrets with which it is pulled.
+        name: as the job gives it.
+        pull_secrets: names of the Secrets for pulling it.
     """
 
     name: str
@@ -159,13 +159,13 @@ class DesiredImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A lease that the agent is to hold and cannot make sense of: it ends, and no other one.
+    """A desired lease that the agent cannot read: it ends, and no other lease does.
 
     Attributes:
-        lease_id: which.
+        lease_id: its id.
         token: its fencing token.
-        message: what is wrong with it.
-        nonce: as the scheduler told it.
+        message: its fault.
+        nonce: as the scheduler sent it.
     """
 
     lease_id: int
@@ -176,14 +176,14 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredExec:
-    """A command that somebody wants run beside a job's processes; told once.
+    """A command that a user wants to run beside a job's processes; sent once.
 
     Attributes:
-        exec_id: by which the agent speaks of it.
-        lease_id: under which the job runs.
+        exec_id: the agent's reports name it.
+        lease_id: the job's lease.
         position: of the process on this node beside which it runs.
         command: with its arguments.
-        stdin: what it reads.
+        stdin: its standard input.
         most_s: how long it may run.
     """
 
@@ -202,18 +202,18 @@ class DesiredExec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """All leases that an agent is to hold.
+    """All leases that an agent must hold.
 
     Attributes:
-        term: fencing token of the scheduler that speaks; a new leader has a greater one.
+        term: fencing token of the scheduler that sends it; a new leader has a greater one.
         revision: grows within a term with every change.
         held_s: how long the scheduler held the request before it answered. The agent counts
             ``remaining_s`` from sending the request plus this, so that a slow answer can only
             make its deadline earlier than the scheduler's, never later.
         leases: ascending by id.
-        images: that the node may soon need, the most urgent first; a hint.
-        unusable: leases that could not be read; only who receives the set knows of them.
-        execs: commands to run; agents of earlier releases pass them over.
+        images: images that the node may soon need, most urgent first; a hint.
+        unusable: leases that could not be read; only the receiver fills this.
+        execs: commands to run; agents of earlier releases ignore them.
     """
 
     term: int = 0
@@ -233,7 +233,7 @@ class Desired:
 
 
 def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
-    """Return a value as JSON's plain types; of a report, what is beyond the bounds is clipped."""
+    """Return a value as JSON's plain types; a report is cut to its bounds."""
     if isinstance(value, DesiredLease):
         return _lease_to_dict(value)
     if isinstance(value, Desired):
@@ -249,7 +249,7 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
 
 
 def desired_from_dict(data: object) -> Desired:
-    """Read a desired set. A lease that makes no sense is set apart: the others are not its fault.
+    """Read a desired set. A lease that cannot be read is set apart, for the sake of the others.
 
     Raises:
         InputError: a field is missing or wrong; names it.
@@ -274,7 +274,7 @@ def desired_from_dict(data: object) -> Desired:
 
 
 def _execs(message: Reader) -> tuple[DesiredExec, ...]:
-    """Return the commands; one that cannot be read is passed over: leases must not wait for it."""
+    """Return the commands; one that cannot be read is skipped: leases must not wait for it."""
     found = []
     for item in message.optional("execs", message.objects) or ():
         with contextlib.suppress(InputError):
@@ -341,7 +341,7 @@ def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
 
 
 def sent(lease: DesiredLease) -> dict[str, object]:
-    """Return a lease as it is sent to its node: alone here its secret variables are written."""
+    """Return a lease as it is sent to its node: only this form has its secret variables."""
     plain = _lease_to_dict(lease)
     return plain | {"secret_env": dict(lease.secret_env)} if lease.secret_env else plain
 

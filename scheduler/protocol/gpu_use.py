@@ -1,4 +1,4 @@
-"""How busy GPUs are, as an agent tells it of a lease."""
+"""The use of GPUs, as an agent reports it for a lease."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from scheduler.protocol.reading import Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """How busy the GPUs of a lease on one node were since an agent began to look.
+    """The use of a lease's GPUs on one node since an agent began to measure.
 
-    Absolute, so that a report which is lost or comes twice changes nothing; an agent that starts
-    anew begins at 0.
+    Absolute, so that a lost or repeated report changes nothing; a restarted agent begins at 0.
 
     Attributes:
-        used_s: GPU-seconds of computing: what NVML calls utilisation, times the seconds.
-        measured_s: GPU-seconds that were looked at.
-        memory_bytes: of the devices' memory that was in use when they were looked at last.
+        used_s: GPU-seconds of computing: NVML's utilisation, times the seconds.
+        measured_s: GPU-seconds that were measured.
+        memory_bytes: bytes of the devices' memory in use at the last measurement.
     """
 
     used_s: float
@@ -26,10 +25,10 @@ class GpuUse:
 
 
 def gpu_use(item: Reader, name: str) -> GpuUse:
-    """Read a field that says how busy the GPUs of a lease are.
+    """Read a field with the use of a lease's GPUs.
 
     Raises:
-        InputError: it says what cannot be, such as more use than time.
+        InputError: a figure is impossible, such as more use than time.
     """
     use = Reader.of(item.data[name], item.where(name))
     measured_s = use.number("measured_s", at_least=0.0)

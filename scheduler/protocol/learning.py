@@ -1,4 +1,4 @@
-"""What a job whose batch may change has measured, as its agent passes it on."""
+"""Measurements of a job with a changeable batch, as its agent reports them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WHAT: Final = "workers, samples per worker and pass, and two times in seconds, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """What a job has measured of its steps and gradients.
+    """A job's measurements of its steps and gradients.
 
-    Absolute, so that a report which is lost or comes twice changes nothing.
+    Absolute, so that a lost or repeated report changes nothing.
 
     Attributes:
         noise_scale_samples: gradient noise scale; None before the first measurement.
-        batch_samples: of the step at hand.
-        step_times: how long steps took, by what was run under this lease.
+        batch_samples: of the current step.
+        step_times: how long steps took, by the batches that were run under this lease.
     """
 
     noise_scale_samples: float | None
@@ -32,10 +32,10 @@ class Learning:
 
 
 def learning(item: Reader, name: str) -> Learning:
-    """Read a field that says what a job has measured.
+    """Read a field with a job's measurements.
 
     Raises:
-        InputError: it says what cannot be, or more than a job may tell.
+        InputError: a figure is impossible, or there are more than a job may report.
     """
     told = Reader.of(item.data[name], item.where(name))
     return Learning(

@@ -54,11 +54,11 @@ def shown(value: object) -> str:
 class Reader:
     """One JSON object under a path such as ``leases[2]``.
 
-    Every value is read within bounds, those of ``scheduler.protocol.bounds`` unless told.
+    By default every value is read within the bounds of ``scheduler.protocol.bounds``.
 
     Attributes:
         data: the object.
-        path: where it lies in the message, empty for the message itself.
+        path: its path in the message, empty for the message itself.
     """
 
     data: Mapping[str, object]
@@ -66,10 +66,10 @@ class Reader:
 
     @classmethod
     def of(cls, value: object, path: str = "") -> Reader:
-        """Take a decoded value that has to be an object.
+        """Take a decoded value that must be an object.
 
         Raises:
-            InputError: it is something else.
+            InputError: it is not an object.
         """
         if not isinstance(value, dict):
             raise InputError(f"{path or 'message'} is {shown(value)}; it must be an object")
@@ -80,7 +80,7 @@ class Reader:
         return f"{self.path}.{name}" if self.path else name
 
     def refuse(self, name: str, must: str) -> InputError:
-        """Return the error that says what a field holds and what it must be."""
+        """Return the error that names a field's value and the allowed values."""
         what = shown(self.data[name]) if name in self.data else "missing"
         return InputError(f"field '{self.where(name)}' is {what}; it must be {must}")
 
@@ -118,7 +118,7 @@ class Reader:
         return value
 
     def words(self, name: str, *, longest: int = LONGEST_MESSAGE) -> str:
-        """Read what is said to people; what is too long, or no character, is cut away."""
+        """Read a text for people; characters that are too many or not printable are cut."""
         value = self.data.get(name, "")
         if not isinstance(value, str):
             raise self.refuse(name, "a text")
@@ -160,7 +160,7 @@ class Reader:
         return found
 
     def sayings(self, name: str) -> tuple[str, ...]:
-        """Read a list of what is said to people, or nothing; see ``words``."""
+        """Read a list of texts for people, or nothing; see ``words``."""
         values = () if self.data.get(name) is None else self._list(name, MOST_ITEMS)
         found = tuple(words(v) for v in values if isinstance(v, str))
         if len(found) < len(values):
@@ -187,7 +187,7 @@ class Reader:
         return dict(value)
 
     def secrets(self, name: str) -> dict[str, str]:
-        """Read environment variables of which an error quotes none."""
+        """Read environment variables; the error quotes none of them."""
         try:
             return self.environment(name)
         except InputError:
@@ -195,7 +195,7 @@ class Reader:
             raise InputError(what) from None
 
     def json(self, name: str) -> dict[str, object]:
-        """Read an object that may hold anything which can be stored and sent on."""
+        """Read an object of any values that can be stored and sent on."""
         value = self.data.get(name)
         if value is None:
             return {}

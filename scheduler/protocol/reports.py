@@ -1,4 +1,4 @@
-"""What an agent tells the scheduler of its node: absolute figures, within their bounds."""
+"""The report of an agent on its node: absolute figures, within their bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LeaseState(enum.StrEnum):
 
     STARTING = "starting"  #: being launched
     RUNNING = "running"
-    STOPPING = "stopping"  #: told to leave
+    STOPPING = "stopping"  #: had to leave
     ENDED = "ended"  #: no process is left
 
 
@@ -37,7 +37,7 @@ class LeaseEnd(enum.StrEnum):
     CANCELLED = "cancelled"  #: the lease went out of the desired set while it ran
 
 
-#: Where the jobs of an agent run; see ``NodeReport.place``.
+#: The form of ``NodeReport.place``.
 PLACE = re.compile(r"[A-Za-z0-9-]{1,64}(/[A-Za-z0-9-]{1,64}){2}")
 #: Problem of every worker while an agent is stopped together with its jobs: they leave in time.
 LEAVING = "the agent on this node is being stopped"
@@ -47,31 +47,31 @@ _STATES, _ENDS = frozenset(LeaseState), frozenset(LeaseEnd)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReport:
-    """What there is of one lease on this node.
+    """The state of one lease on this node.
 
     Attributes:
-        lease_id: which.
+        lease_id: its id.
         token: its fencing token.
-        state: where its processes are.
+        state: the state of its processes.
         reason: why it ended; None before.
-        exit_code: of the first process that failed, else 0; minus the number of the signal;
-            None before the end or where nobody saw it.
+        exit_code: of the first process that failed, else 0; minus the number of the signal; None
+        before the end or if it is not known.
         steps_done: checkpointed steps since the job's first start; never shrinks.
         steps_live: steps that the running processes have done, checkpointed or not.
         started_s: seconds since the Unix epoch; None before the start.
-        message: what a person should know of the end, or of what keeps it from starting.
-        reason_code: the same as one word such as Kubernetes uses (``ImagePullBackOff``), or empty.
-        image_s: seconds that its image took, most of them the pull; None where nobody measures.
-        launch_s: seconds from its being placed to the start of its first process, likewise; told
-            once the launch is over, together with the next.
-        ready_s: seconds from its being placed until it was ready; None where it ended before.
-        devices: what the node calls the accelerators that it got, where the node tells: UUIDs, or
-            indices that the agent has chosen.
-        progress_problem: why its steps are not seen although it says where to look for them.
-        gpu: how busy its GPUs are; None where nobody measures.
-        nonce: of the lease, as the scheduler told it; empty if it told none.
-        job_id: whose lease it is; empty from agents of the release before.
-        learning: what it has measured if its batch may change; None if it tells nothing.
+        message: a text for people on the end, or on the trouble that keeps it from starting.
+        reason_code: that as one word such as Kubernetes uses (``ImagePullBackOff``), or empty.
+        image_s: seconds that its image took, mostly for the pull; None if not measured.
+        launch_s: seconds from its placement to the start of its first process; None if not
+        measured. Reported once the launch is over, together with the next.
+        ready_s: seconds from its placement until it was ready; None if it ended before.
+        devices: the node's names of its accelerators, if the node reports them: UUIDs, or indices
+        that the agent has chosen.
+        progress_problem: why its steps cannot be read although the job declares how.
+        gpu: the use of its GPUs; None if not measured.
+        nonce: of the lease, as the scheduler sent it; empty if it sent none.
+        job_id: the job; empty from agents of the previous release.
+        learning: its measurements if its batch may change; None if it reports none.
     """
 
     lease_id: int
@@ -104,7 +104,7 @@ class WorkerReport:
         worker_type: its hardware class.
         problem: why it cannot be used, empty if it can.
         sharing: how two jobs can hold it at once: ``visible`` (both see the device),
-            ``time-slicing``, ``mps``, or ``exclusive`` where they cannot.
+        ``time-slicing``, ``mps``, or ``exclusive`` if they cannot.
     """
 
     index: int
@@ -115,23 +115,23 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """Everything that an agent knows, as absolute figures.
+    """An agent's whole state, as absolute figures.
 
     Attributes:
         node: the node's name.
         incarnation: greater than that of every earlier agent with this state folder; otherwise the
-            seconds since the Unix epoch at which the agent started.
-        sequence: grows with every report of an incarnation; an older one is to be ignored.
+        seconds since the Unix epoch at which the agent started.
+        sequence: grows with every report of an incarnation; the scheduler ignores older ones.
         term: of the newest desired set that the agent has accepted.
-        revision: of the same.
+        revision: of that set.
         workers: by local index.
         leases: ascending by id; an ended lease stays until it was delivered and has left the
-            desired set.
-        remarks: what a person should know of the node although its workers can be used.
-        crashed: whether the agent before this one was not stopped, but died.
+        desired set.
+        remarks: texts for people on the node although its workers can be used.
+        crashed: whether the previous agent was not stopped, but died.
         place: where the agent's jobs run, as MACHINE/BOOT/FOLDER: the folder is locked, so one
-            agent at a time serves a place. Empty if any agent of the node finds its jobs (pods),
-            and from agents of the release before.
+        agent at a time serves a place. Empty if any agent of the node finds its jobs (pods), and
+        from agents of the previous release.
     """
 
     node: str
@@ -147,19 +147,19 @@ class NodeReport:
 
     @property
     def instance(self) -> str:
-        """Names this agent among all that serve the node; empty if it tells no place."""
+        """The name of this agent among all that serve the node; empty if it reports no place."""
         return instance_of(self.place, self.incarnation)
 
 
 def instance_of(place: str, incarnation: float) -> str:
-    """Return what names an agent, of its place and incarnation."""
+    """Return the name of an agent, from its place and incarnation."""
     return f"{place}/{incarnation!r}" if place else ""
 
 
 def bounded(report: NodeReport) -> NodeReport:
-    """Return a report as it may be sent: what jobs, nodes and clocks make up, within its bounds.
+    """Return a report as it may be sent: values from jobs, nodes and clocks, cut to their bounds.
 
-    A report that is refused says nothing of the other leases either.
+    A refused report says nothing of the other leases either.
     """
     return replace(
         report,
@@ -222,14 +222,14 @@ def _place(message: Reader) -> str:
     return place
 
 
-#: Lists of workers as they came (most nodes are alike, and tell the same each time) and as read;
-#: how many are kept, and of how many bytes each.
+#: Lists of workers as received (most nodes are alike, and repeat theirs each time) and as read; how
+#: many are kept, and of how many bytes each.
 _KNOWN_WORKERS: dict[bytes, tuple[WorkerReport, ...]] = {}
 _MOST_KNOWN, _LONGEST_KNOWN = 1024, 16_384
 
 
 def _worker_reports(message: Reader) -> tuple[WorkerReport, ...]:
-    """Read a node's workers, which are mostly what many others have told before."""
+    """Read a node's workers, from a cache: most nodes report the same list as others."""
     try:
         # Its version 2 writes equal values as equal bytes.
         wire = marshal.dumps(message.data.get("workers"), 2)  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ def _read_workers(message: Reader) -> tuple[WorkerReport, ...]:
 
 
 def _worker_report(item: Reader, index: int) -> WorkerReport:
-    """Read a worker. They are numbered as they stand: the scheduler finds them by their place."""
+    """Read a worker. Its index must be its position, by which the scheduler finds it."""
     return WorkerReport(
         index=item.integer("index", at_least=index, at_most=index),
         worker_type=item.name("worker_type", longest=bounds.LONGEST_WORD),
@@ -312,7 +312,7 @@ def _exit_code(item: Reader) -> int | None:
 
 
 def _steps(item: Reader, name: str) -> int:
-    """Read a count of steps, which an agent of an earlier release sends on as the job told it."""
+    """Read a count of steps, which an agent of an earlier release passes on unchecked."""
     return bounds.clipped(item.integer(name, at_most=2**64))
 
 

@@ -1,6 +1,6 @@
 """Variables that the scheduler adds to a job's own.
 
-Agents of the release before pass them on with the others.
+Agents of the previous release pass them on with the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.jobs.spec import JobSpec
 
-#: Between what a job may choose its batch, as a JSON object; the SDK reads it.
+#: The limits within which a job may choose its batch, as a JSON object; the SDK reads it.
 BATCH: Final = "LEASEHOLD_BATCH"
 #: Worker type and pace of each rank of a mixed gang, as JSON lists; the SDK reads the paces.
 WORKER_TYPES, PACES = "LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES"

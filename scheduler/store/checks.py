@@ -1,4 +1,4 @@
-"""What every store refuses, in the same words."""
+"""Checks that every store makes, with the same messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_entry(entry: Entry) -> None:
     """Refuse an entry that contradicts itself.
 
     Raises:
-        StoreError: a job has two states, a row comes twice, or the time is no number.
+        StoreError: a job has two states, a row comes twice, or the time is not finite.
     """
     changes = entry.projections
     lists: tuple[tuple[str, list[object]], ...] = (
@@ -44,10 +44,10 @@ def check_entry(entry: Entry) -> None:
 
 
 def check_storable(entry: Entry) -> None:
-    """Refuse an entry with what a database could not hold; databases find out as they write.
+    """Refuse an entry that a database could not hold; databases notice only as they write.
 
     Raises:
-        UnstorableError: it has such.
+        UnstorableError: a value cannot be stored.
     """
     changes = entry.projections
     events_to_json(entry.events)
@@ -63,8 +63,8 @@ def check_storable(entry: Entry) -> None:
 def next_token(last: int, now_s: float) -> int:
     """Return the fencing token of a new leader.
 
-    Greater than the last one, and no less than the seconds since the epoch: should somebody put an
-    old backup in place, agents that have heard a later leader must heed this one all the same.
+    Greater than the last one, and no less than the seconds since the epoch. If an old backup is
+    restored, agents that have received a later leader's token must accept this one too.
     """
     return max(last + 1, int(now_s))
 
@@ -72,7 +72,7 @@ def next_token(last: int, now_s: float) -> int:
 def still_leads(
     leader: Leadership | None, holder: str, *, now_s: float, lapsed: Leadership | None
 ) -> bool:
-    """Tell whether another process leads, so that ``holder`` cannot; see ``acquire_leadership``."""
+    """Return whether another process leads, which keeps ``holder`` from it."""
     if leader is None or leader.holder == holder or leader == lapsed:
         return False
     return leader.expires_s > now_s
@@ -82,7 +82,7 @@ def check_leader(token: int, leader: Leadership | None) -> Leadership:
     """Return the leadership if the token is its own.
 
     Raises:
-        StaleLeaderError: it is not, or nobody leads.
+        StaleLeaderError: the token is another one, or no process leads.
     """
     if leader is None:
         raise StaleLeaderError(f"token {token} leads no more and nobody does; acquire it again")
@@ -98,7 +98,7 @@ def check_next(sequence: int, last: int) -> None:
     """Refuse a journal entry that is not the next one.
 
     Raises:
-        SequenceError: it is not.
+        SequenceError: the entry is not the next one.
     """
     if sequence != last + 1:
         raise SequenceError(
@@ -110,7 +110,7 @@ def check_snapshot(sequence: int, stored: int, last: int) -> None:
     """Refuse a snapshot that is older than the stored one, or newer than the journal.
 
     Raises:
-        SequenceError: it is.
+        SequenceError: the snapshot does not fit.
     """
     if not stored <= sequence <= last:
         raise SequenceError(

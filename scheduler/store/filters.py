@@ -1,6 +1,6 @@
-"""By what jobs are told apart: each filter once, for stores, requests and the command line.
+"""Job filters, each declared once and used by the stores, the API and the command line.
 
-Without a database and without numpy: the command line reads it, too.
+Needs no database and no numpy, since the command line imports it too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Filter:
     Attributes:
         attribute: of ``JobFilter``.
         name: in requests, and the column of ``JobRow``.
-        kind: what a value may be.
-        most: values that may be given, any of which passes; 0: one value, which has to be the same.
+        kind: the kind of a value.
+        most: the most values, any of which passes; 0: one value, which must be equal.
         help: a few words about it in a list of jobs.
-        selects: likewise where it says to which jobs something is done; empty: it cannot.
+        selects: the same for selecting jobs to act on; empty: it cannot select them.
         option: of ``leasehold jobs``.
         arrays: whether the name of an array passes its elements, which are called ``NAME[i]``.
     """
@@ -56,31 +56,31 @@ def _any_of(
     selects: str = "any of these",
     arrays: bool = False,
 ) -> Any:
-    """Declare a filter that passes any of some values; also of those to whom something is done."""
+    """Declare a filter that passes any of some values; it can also select jobs to act on."""
     told = {"name": name, "kind": kind, "most": most, "help": "any of these", "option": option}
     return field(default=(), metadata=told | {"selects": selects, "arrays": arrays})
 
 
 def _exactly(name: str, kind: Word, help: str, option: Option) -> Any:  # noqa: A002 - likewise
-    """Declare a filter that passes one value; also of those to whom something is done."""
+    """Declare a filter that passes one value; it can also select jobs to act on."""
     told = {"name": name, "kind": kind, "most": 0, "help": help, "option": option}
     return field(default="", metadata=told | {"selects": "exactly this"})
 
 
 def beginning(array: str) -> str:
-    """Return how the names of an array's elements begin."""
+    """Return the prefix of the names of an array's elements."""
     return f"{array}["
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs are meant. An empty field lets all pass; the fields must all hold.
+    """A selection of jobs. An empty field lets all pass; all fields must match.
 
-    What is declared by ``_any_of`` and ``_exactly`` compares a column of ``JobRow``: the stores,
-    the REST interface (lists and selectors), ``leasehold jobs`` and the reference pages follow.
+    Fields declared by ``_any_of`` and ``_exactly`` compare a column of ``JobRow``. The stores, the
+    REST interface (lists and selectors), ``leasehold jobs`` and the reference pages use them.
 
     Attributes:
-        labels: every one of these.
+        labels: all of these.
         called: the name of the job, or of the array that it is an element of, or the beginning of
             its id.
     """
@@ -118,7 +118,7 @@ class JobFilter:
     called: str = ""
 
 
-#: The filters that compare a column, in the order in which people are shown them.
+#: The filters that compare a column, in display order.
 FILTERS: Final[tuple[Filter, ...]] = tuple(
     Filter(attribute=one.name, **one.metadata) for one in fields(JobFilter) if one.metadata
 )

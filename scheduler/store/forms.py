@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: For what the quicker one does not write exactly.
+#: For values that orjson does not write exactly.
 _ENCODER = json.JSONEncoder(
     separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=dict
 )
-#: What a column of numbers holds.
+#: The range of a column of numbers.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -47,21 +47,21 @@ def to_json(value: object, *, finite: bool = False) -> str:
     """Return compact JSON; mappings become objects.
 
     Args:
-        value: what is to be written.
-        finite: whether all its numbers are known to be so, which saves a look.
+        value: the value to write.
+        finite: whether all its numbers are known to be finite, which saves a check.
 
     Raises:
-        UnstorableError: a number is not finite, a text has half a character, or a value is none of
-            JSON's.
+        UnstorableError: a number is not finite, a text has half a character, or JSON has no such
+        type.
     """
     try:
         try:
             text = orjson.dumps(value, default=dict).decode()
         except TypeError:
             text = _ENCODER.encode(value)
-            text.encode()  # halves of characters are texts to Python, and to nobody else
+            text.encode()  # Python accepts halves of characters, other programs do not
             return text
-        # It writes null for numbers that are not finite; the other one refuses them.
+        # orjson writes null for numbers that are not finite; the other encoder refuses them.
         plain = finite or "null" not in text or orjson.loads(text) == value
         return text if plain else _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -71,11 +71,11 @@ def to_json(value: object, *, finite: bool = False) -> str:
 def events_to_json(events: tuple[Event, ...]) -> str:
     """Return the journal's form of an engine call's events.
 
-    Raises:
+    UnstorableError: an event has no JSON form.
         UnstorableError: an event has none.
     """
     try:
-        # One by one: an event of large numbers takes the slow way, and no other with it.
+        # One by one: an event with large numbers takes the slow way alone.
         return f"[{','.join([to_json(encode(event), finite=True) for event in events])}]"
     except CodecError as error:
         raise UnstorableError(str(error)) from error
@@ -87,7 +87,7 @@ def events_from_json(text: str) -> tuple[Event, ...]:
 
 
 def _labels_to_json(labels: Mapping[str, str]) -> str:
-    texts = (*labels, *labels.values())  # they have a table of their own besides
+    texts = (*labels, *labels.values())  # they are also stored in a table of their own
     _check(("labels",) * len(texts), texts)
     return to_json(labels)
 
@@ -108,7 +108,7 @@ def _end_reason(text: str | None) -> EndReason | None:
     return None if text is None else EndReason(text)
 
 
-#: Row class -> column -> (to the column, from the column), where they differ.
+#: Row class -> column -> (to the column, from the column), if they differ.
 _FORMS: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     JobRow: {
         "status": (str, JobStatus),
@@ -134,7 +134,7 @@ def to_columns(row: Any) -> dict[str, Any]:
     """Return the values of the row's columns.
 
     Raises:
-        UnstorableError: one of them cannot be stored everywhere.
+        UnstorableError: a value cannot be stored in every database.
     """
     kind = type(row)
     columns = {name: getattr(row, name) for name in columns_of(kind)}  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def to_values(kind: type, rows: Sequence[Any]) -> list[list[Any]]:
     """Return the values of the rows' columns, each row's in the order of ``columns_of``.
 
     Raises:
-        UnstorableError: one of them cannot be stored everywhere.
+        UnstorableError: a value cannot be stored in every database.
     """
     names = columns_of(kind)
     pick = attrgetter(*names)
@@ -164,10 +164,10 @@ def to_values(kind: type, rows: Sequence[Any]) -> list[list[Any]]:
 
 
 def _check(names: Iterable[str], values: Iterable[Any]) -> None:
-    """Refuse what one of the databases cannot hold; 0.1 us for a value.
+    """Refuse values that one of the databases cannot hold; 0.1 us for a value.
 
     Raises:
-        UnstorableError: a value is such; the message has its name.
+        UnstorableError: a value cannot be stored; the message has its name.
     """
     for name, value in zip(names, values, strict=True):
         kind = type(value)
@@ -204,7 +204,7 @@ def columns_of(kind: type) -> tuple[str, ...]:
 
 
 def from_columns(kind: type[R], columns: SqlRow[Any], *, ignore: int = 0) -> R:
-    """Return the row of a table's columns; the first ``ignore`` of them are none of the row's."""
+    """Return the row of a table's columns; the first ``ignore`` columns are not the row's."""
     values = dict(zip(columns._fields[ignore:], columns[ignore:], strict=True))
     for name, (_, back) in _FORMS.get(kind, {}).items():
         values[name] = back(values[name])

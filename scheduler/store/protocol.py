@@ -1,13 +1,13 @@
 """The store's contract.
 
-The engine is a deterministic function of its inputs, so the store keeps a *journal* of them: one
-entry per call of the engine, committed together with the rows that people query before anything
-that the engine asked for is done. After a crash the last snapshot and the entries behind it, put
-through the same engine, give the same state; what was to be done is derived again.
+The engine is a deterministic function of its inputs, so the store keeps a *journal* of them, one
+entry per call of the engine. An entry is committed together with the rows that people query, before
+the engine's commands are performed. After a crash the last snapshot and the later entries, put
+through the same engine, give the same state; the commands are derived again.
 
-Every method is synchronous, safe to call from several threads, and either happens as a whole or
-not at all. Any of them may raise ``StoreUnavailableError`` where the database is out of reach or
-locked, and ``StoreError`` where it refuses.
+Every method is synchronous, safe to call from several threads, and either happens as a whole or not
+at all. Any of them may raise ``StoreUnavailableError`` if the database is out of reach or locked,
+and ``StoreError`` if it refuses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Entry:
         now_s: the engine's time, seconds since the Unix epoch.
         events: the engine's inputs.
         projections: rows that change with them.
-        decider: version of the rules by which it was decided on what follows from them.
+        decider: version of the rules that decided on these inputs.
     """
 
     sequence: int
@@ -72,11 +72,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recovered:
-    """What a start begins from.
+    """The stored state that a start begins from.
 
     Attributes:
         snapshot: the last one, or None.
-        entries: every journal entry behind it, in order.
+        entries: every later journal entry, in order.
         next_sequence: the number that the next entry must have.
     """
 
@@ -87,17 +87,17 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """How far the store is: the last journal entry and the last line of history; 0 for none."""
+    """The store's newest entry of the journal and line of history; 0 for none."""
 
     sequence: int
     event_id: int
 
 
 class Journal(Protocol):
-    """The engine's inputs, its snapshots, and who may write them."""
+    """The engine's inputs, its snapshots, and the leadership that may write them."""
 
     def load(self) -> Recovered:
-        """Return the last snapshot and the entries behind it, as of one moment.
+        """Return the last snapshot and the later entries, as of one moment.
 
         Raises:
             CodecError: an entry was written by a newer release, or is damaged.
@@ -105,18 +105,18 @@ class Journal(Protocol):
         ...
 
     def head(self) -> Head:
-        """Return how far the store is.
+        """Return the store's newest entry and line of history.
 
-        After an interrupted ``commit`` this tells whether it took place; after a notification it
-        tells a stream whether there is news.
+        After an interrupted ``commit`` this shows whether it took place. After a notification it
+        shows a stream whether there is news.
         """
         ...
 
     def commit(self, entry: Entry, *, token: int) -> Head:
         """Append an entry and apply its projections; all of it is durable on return, or none.
 
-        Commits take place one after the other, and the lines of history are numbered in the order
-        in which they become visible: who has seen event id n will never find a new line below n.
+        Commits take place one after the other. The lines of history are numbered in the order in
+        which they become visible: a reader that has seen event id n never finds a new line below n.
 
         Args:
             entry: the next entry.
@@ -124,9 +124,9 @@ class Journal(Protocol):
 
         Raises:
             SequenceError: the entry is not the next one.
-            StaleLeaderError: the token is not the leader's. An expired leadership that nobody has
-                taken over is still good.
-            ConflictError: a client's key or a job's number is taken.
+            StaleLeaderError: the token is not the leader's. An expired leadership that no process
+            has taken over is still valid.
+            ConflictError: a client's key or a job's number is in use.
             UnstorableError: a value has no stored form; see ``rows``.
             StoreError: a state or attempt belongs to no job, or a job has two states.
         """
@@ -142,15 +142,15 @@ class Journal(Protocol):
         ...
 
     def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
-        """Append lines of history that belong to no journal entry (a token made, say)."""
+        """Append lines of history that belong to no journal entry (a created token, say)."""
         ...
 
     def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
-        """Make, replace or (value None) remove settings of which nothing that decides knows.
+        """Create, replace or (value None) remove settings that control and engine do not use.
 
         Args:
             rows: the settings.
-            token: the leader's fencing token; None for who writes what only operators change.
+            token: the leader's fencing token; None for settings that only operators change.
 
         Raises:
             StaleLeaderError: the token is not the leader's.
@@ -168,17 +168,17 @@ class Journal(Protocol):
     ) -> Leadership | None:
         """Become the leader, under a larger token than any before; None while another one leads.
 
-        A holder that already leads gets a new token too: it may be a restart under the same name,
-        whose earlier self must not write any more. What keeps two leaders apart is the token.
+        A holder that already leads gets a new token too: it may have restarted under the same name,
+        and its earlier self must not write any more. The token keeps two leaders apart.
 
         Args:
-            holder: the process, by a name of its own.
-            now_s: the caller's time. Tokens follow it, so that a token of entries that a database
+            holder: the process's unique name.
+            now_s: the caller's time. Tokens follow it, so that a token from entries that a database
                 has lost is not given out again.
             ttl_s: seconds for which the leadership holds unless renewed.
-            address: where the others send writes.
+            address: the address to which other processes send writes.
             lapsed: the leadership of another holder that the caller has seen not to be renewed; it
-                counts as run out, whatever time it names.
+                counts as expired, whatever time it names.
         """
         ...
 
@@ -186,12 +186,12 @@ class Journal(Protocol):
         """Lead for ``ttl_s`` seconds from ``now_s``.
 
         Raises:
-            StaleLeaderError: somebody else leads now, or the leadership was given up.
+            StaleLeaderError: another process leads now, or the leadership was released.
         """
         ...
 
     def release_leadership(self, token: int) -> None:
-        """Give the leadership up, so that another one need not wait; nothing if it is lost."""
+        """Release the leadership, if it is held, so that another process need not wait."""
         ...
 
     def server_s(self) -> float | None:
@@ -199,12 +199,12 @@ class Journal(Protocol):
         ...
 
     def leader(self) -> Leadership | None:
-        """Return who leads, or led last and has not given it up; None if nobody does."""
+        """Return the leadership, even an expired one; None if it was released."""
         ...
 
 
 class Queries(Protocol):
-    """What people and services ask. Any process may, leader or not."""
+    """Queries of people and services. Any process may ask, leader or not."""
 
     def job(self, job_id: str) -> JobRow | None:
         """Return a job, or None."""
@@ -213,8 +213,8 @@ class Queries(Protocol):
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of a list of jobs.
 
-        A job that changes its place between two pages may be missed or seen twice; one that
-        does not is seen once.
+        A job that changes its place between two pages may be missed or seen twice; any other job is
+        seen once.
 
         Raises:
             InputError: the cursor is damaged or belongs to another order.
@@ -222,7 +222,7 @@ class Queries(Protocol):
         ...
 
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
-        """Return what clients' keys stand for; keys that nobody used are left out."""
+        """Return the jobs of clients' keys; unused keys are left out."""
         ...
 
     def attempt(self, lease_id: int) -> AttemptRow | None:
@@ -237,8 +237,8 @@ class Queries(Protocol):
         """Return job -> seconds for which its leases held workers; waits between do not count.
 
         Args:
-            job_ids: of which jobs; those that had no lease are left out.
-            now_s: until when leases that have not ended count.
+            job_ids: the jobs; those that had no lease are left out.
+            now_s: leases that have not ended count until then.
         """
         ...
 
@@ -255,52 +255,51 @@ class Queries(Protocol):
         ...
 
     def settings(self, prefix: str = "") -> tuple[SettingRow, ...]:
-        """Return the settings whose keys begin with ``prefix``, by key."""
+        """Return the settings with keys that begin with ``prefix``, by key."""
         ...
 
     def prune_finished(self, before_s: float, *, limit: int) -> int:
-        """Forget jobs that ended before a time, with their attempts, history and keys.
+        """Delete jobs that ended before a time, with their attempts, history and keys.
 
-        What they used stays in the ledger.
+        Their use stays in the ledger.
 
         Args:
             before_s: jobs that ended at or after this time stay.
-            limit: jobs at most, so that other writers need not wait long; oldest first.
+            limit: the most jobs, so that other writers need not wait long; oldest first.
 
         Returns:
-            How many were forgotten; fewer than ``limit`` means that none is left.
+            How many were deleted; fewer than ``limit`` means that none is left.
         """
         ...
 
     def prune_history(self, before_s: float, *, limit: int) -> int:
-        """Forget lines of history older than a time, oldest first; returns how many."""
+        """Delete lines of history older than a time, oldest first; returns how many."""
         ...
 
 
 class Ledger(Protocol):
-    """What was used, by whom. Any process may ask."""
+    """The use of workers, by user and project. Any process may ask."""
 
     def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
-        """Add up what was held under leases in a window, by the keys of the query.
+        """Add up the use under leases in a window, by the keys of the query.
 
-        Jobs that have been forgotten count by whole days of UTC, on those that begin within the
-        window.
+        Deleted jobs count by whole days of UTC, on those that begin within the window.
         """
         ...
 
 
 class Secrets(Protocol):
-    """Tokens and enrolments, of which only hashes come here; what jobs keep comes sealed."""
+    """Tokens and enrolments, stored as hashes only; jobs' secrets come sealed."""
 
     def replace_specs(self, specs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replace the specifications of stored jobs (by id); those of others are left out."""
+        """Replace the specifications of stored jobs (by id); ids without a job are left out."""
         ...
 
     def add_token(self, row: TokenRow) -> None:
         """Store a new token.
 
         Raises:
-            ConflictError: its id or its hash is taken.
+            ConflictError: its id or its hash is in use.
         """
         ...
 
@@ -313,19 +312,19 @@ class Secrets(Protocol):
         ...
 
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
-        """Revoke a token; False if there is none of that id. A second time changes nothing."""
+        """Revoke a token; False if no token has that id. A second time changes nothing."""
         ...
 
     def replace_token(self, token_id: str, *, now_s: float, expires_s: float) -> bool:
-        """Note that the token which was made for this one is used: this one ends then, or before.
+        """Note that a token's successor is in use: the token ends at ``expires_s``, or before.
 
         Returns:
-            Whether that is news.
+            Whether this was the first such note.
         """
         ...
 
     def drop_token(self, token_id: str) -> None:
-        """Drop a token of which nobody needs to know any more."""
+        """Drop a token that is no longer needed."""
         ...
 
     def forget_tokens(self, subject: str, *, before_s: float) -> int:
@@ -333,14 +332,14 @@ class Secrets(Protocol):
         ...
 
     def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
-        """Note when tokens (by id) were last used; an earlier time than the stored is ignored."""
+        """Note when tokens (by id) were last used; a time before the stored one is ignored."""
         ...
 
     def add_enrolment(self, row: EnrolmentRow) -> None:
         """Store a new enrolment.
 
         Raises:
-            ConflictError: its hash is taken.
+            ConflictError: its hash is in use.
         """
         ...
 
@@ -349,18 +348,18 @@ class Secrets(Protocol):
     ) -> EnrolmentRow | None:
         """Use an enrolment up; None if it is unknown, used, expired or another node's.
 
-        Of several that try at once, one succeeds. ``named``: only one that names the node will do.
+        If several processes try at once, one succeeds. With ``named`` it must name the node.
         """
         ...
 
 
 class Uploads(Protocol):
-    """Trees of code that jobs run from. Each belongs to a project, and is known by its hash."""
+    """Trees of code that jobs run from, identified by project and hash."""
 
     def keep_upload(
         self, project: str, digest: str, content: bytes, *, now_s: float, limits: UploadLimits
     ) -> bool:
-        """Keep a tree; False where it is there already.
+        """Store a tree; False if it is stored already.
 
         Raises:
             InputError: it is larger than the limits, or there is no room for it.
@@ -368,18 +367,18 @@ class Uploads(Protocol):
         ...
 
     def use_upload(self, project: str, digest: str, *, now_s: float) -> int | None:
-        """Note that a tree is asked for; return its size, None where there is none."""
+        """Note that a tree is asked for; return its size, None if it is not stored."""
         ...
 
     def upload(self, project: str, digest: str) -> bytes | None:
-        """Return a tree, None where there is none."""
+        """Return a tree, None if it is not stored."""
         ...
 
     def drop_uploads(self, *, before_s: float, now_s: float) -> int:
-        """Drop trees that nobody has asked for since a time, and that no job needs.
+        """Drop trees that no request has asked for since a time, and that no job needs.
 
-        Those that a job needs which has not ended count as asked for now. It may leave some for the
-        next time.
+        A tree that an active job needs counts as asked for now. The call may leave some trees for
+        the next time.
 
         Returns:
             How many were dropped.
@@ -388,8 +387,8 @@ class Uploads(Protocol):
 
 
 class Store(Journal, Queries, Ledger, Secrets, Uploads, Protocol):
-    """All of it."""
+    """The whole store."""
 
     def close(self) -> None:
-        """Let go of files and connections. Other methods must not be called any more."""
+        """Close files and connections. Other methods must not be called any more."""
         ...

@@ -1,4 +1,4 @@
-"""What can be asked of the store: filters, orders, cursors and pages."""
+"""Queries of the store: filters, orders, cursors and pages."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class JobQuery:
     """A page of a list of jobs.
 
     Attributes:
-        where: which jobs.
-        order: by what they are sorted.
-        descending: whether the largest comes first; newest first unless told otherwise.
+        where: the selection of jobs.
+        order: the sort key.
+        descending: whether the largest comes first; by default newest first.
         limit: rows of the page.
         cursor: ``JobPage.next_cursor`` of the page before, with the same order; or None.
     """
@@ -75,7 +75,7 @@ class JobPage:
 
     Attributes:
         rows: in the order asked for.
-        next_cursor: where the next page begins; None after the last one.
+        next_cursor: the start of the next page; None after the last one.
     """
 
     rows: tuple[JobRow, ...]
@@ -91,12 +91,12 @@ class HistoryQuery:
         subject: exactly this, or empty for any.
         kinds: any of these.
         actor: by exactly this one, or empty for any.
-        since_s: only what happened at that time or later, or None.
-        until_s: only what happened before that time, or None.
+        since_s: only lines of that time or later, or None.
+        until_s: only lines before that time, or None.
         after_id: only lines with a larger event id, so that a stream can be resumed.
         before_id: only lines with a smaller event id, or None.
         descending: newest first.
-        limit: lines at most.
+        limit: the most lines.
     """
 
     subject_kind: str = ""
@@ -125,7 +125,7 @@ class AttemptQuery:
         nodes: only leases with workers of any of these nodes; empty for all.
         projects: only leases of jobs of any of these projects; empty for all.
         before_id: only smaller lease ids, or None.
-        limit: leases at most.
+        limit: the most leases.
     """
 
     since_s: float | None = None
@@ -166,7 +166,7 @@ def make_cursor(query: JobQuery, row: JobRow) -> str:
 
 
 def read_cursor(query: JobQuery) -> Position | None:
-    """Return where the query's page begins; None for the first page.
+    """Return the position of the row before the query's page; None for the first page.
 
     Raises:
         InputError: the cursor is damaged, or belongs to another order.

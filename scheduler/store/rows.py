@@ -1,4 +1,4 @@
-"""What the store keeps beside the decisions: tokens, enrolments, and who leads."""
+"""Rows that the store keeps besides decisions: tokens, enrolments, and the leadership."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class TokenRow:
     """A bearer token. Its secret is never stored, only a hash.
 
     Attributes:
-        token_id: public name by which it is listed and revoked.
+        token_id: public name for lists and for revoking it.
         secret_hash: hexadecimal hash of the secret; unique.
-        subject: user or agent that it stands for.
+        subject: the user or agent that it stands for.
         role: viewer, user, operator, admin, agent or metrics.
         projects: projects that it is confined to; empty for all.
-        created_s: when it was made.
+        created_s: when it was created.
         expires_s: when it ends, or None.
         revoked_s: when it was revoked, or None.
-        last_used_s: when it was last seen, or None.
-        replaces: id of the token that it was made for when that was renewed; empty for none.
-        replaced_s: when the token that was made for it was first shown, or None.
+        last_used_s: when it was last used, or None.
+        replaces: id of the token that it renewed; empty if it renewed none.
+        replaced_s: when its own successor was first used, or None.
     """
 
     token_id: str
@@ -47,11 +47,11 @@ class EnrolmentRow:
     Attributes:
         secret_hash: hexadecimal hash of the secret; unique.
         node: the only node that may use it; empty for any.
-        created_s: when it was made.
+        created_s: when it was created.
         expires_s: until when it can be used.
         used_s: when it was used, or None.
-        used_by: by which node.
-        workers: worker type -> how many the node may have; None: those that it reports first.
+        used_by: the node that used it.
+        workers: worker type -> how many the node may have; None: those of its first report.
     """
 
     secret_hash: str
@@ -65,13 +65,13 @@ class EnrolmentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """Who leads.
+    """The leadership.
 
     Attributes:
-        holder: the process, by a name of its own.
-        address: where the others send writes; may be empty.
+        holder: the process's unique name.
+        address: the address to which other processes send writes; may be empty.
         token: fencing token; grows with every change of leader.
-        expires_s: when somebody else may take over.
+        expires_s: when another process may take over.
     """
 
     holder: str

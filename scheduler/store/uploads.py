@@ -1,4 +1,4 @@
-"""How much of uploaded code is kept."""
+"""Limits of uploaded code."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import InputError
 
-#: Jobs that may yet need their code.
+#: Statuses of jobs that may yet need their code.
 ACTIVE: Final = (JobStatus.WAITING.value, JobStatus.RUNNING.value, JobStatus.HELD.value)
-#: Trees that are looked at in one transaction.
+#: Trees that one transaction checks.
 AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadLimits:
-    """How many bytes are kept.
+    """Limits in bytes.
 
     Attributes:
         most_bytes: of one tree, packed.
@@ -29,16 +29,16 @@ class UploadLimits:
     most_total_bytes: int = 2**30
 
     def check(self, project: str, size: int, *, own: int, all_: int) -> None:
-        """Refuse a tree for which there is no room.
+        """Refuse a tree that exceeds the limits.
 
         Args:
-            project: whose it is.
+            project: its project.
             size: its bytes.
             own: bytes of the project so far.
             all_: bytes of all projects so far.
 
         Raises:
-            InputError: it is too large, or there are too many.
+            InputError: the tree is too large, or there are too many bytes already.
         """
         if size > self.most_bytes:
             raise InputError(
@@ -60,5 +60,5 @@ class UploadLimits:
 
 
 def in_spec(digest: str) -> str:
-    """Return what the stored specification of a job that runs from a tree contains."""
+    """Return the part of a stored specification that shows that the job runs from a tree."""
     return f'"{digest}"'

@@ -1,8 +1,8 @@
-"""The ledger: how many worker-seconds were held under leases, by whom and on what.
+"""The ledger: worker-seconds held under leases, by user, project, type and day.
 
-Counted in whole microseconds, so that sums are the same in every order and by every grouping. What
-GPUs computed of them is counted beside, where nodes measure it: as if a lease had done so evenly
-from its begin to its end, or until it was last told of. So parts of a window add up here too.
+Counted in whole microseconds, so that sums are the same in every order and by every grouping. The
+GPU use is counted beside, if nodes measure it: as if a lease had computed evenly from its start to
+its end, or to its last report. So parts of a window add up here too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DAY_S: Final = 86_400
 #: Microseconds in a second.
 US: Final = 1_000_000
-#: Days of one query that asks for each day.
+#: The most days of a query by day.
 MOST_DAYS: Final = 400
 
 
@@ -31,25 +31,25 @@ class UsageKey(enum.StrEnum):
     """By what use is added up."""
 
     PROJECT = "project"
-    OWNER = "owner"  #: who submitted the job
+    OWNER = "owner"  #: the user that submitted the job
     JOB_TYPE = "job_type"
-    WORKER_TYPE = "worker_type"  #: empty where a lease held workers of several types
-    JOB = "job"  #: empty for jobs that have been forgotten
+    WORKER_TYPE = "worker_type"  #: empty if a lease held workers of several types
+    JOB = "job"  #: empty for deleted jobs
     DAY = "day"  #: of UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageQuery:
-    """What is to be added up.
+    """A query of the ledger.
 
     Attributes:
-        from_s: begin of the window.
-        to_s: its end; leases that have not ended count until then, so it must have come.
-        by: keys, each once; none for one sum.
+        from_s: start of the window.
+        to_s: its end; leases that have not ended count until then, so it must be past.
+        by: keys, each once; empty for one sum.
         projects: only these; None for all.
 
     Raises:
-        InputError: the window is empty, or has more days than are told one by one.
+        InputError: the window is empty, or has more days than a query may list.
     """
 
     from_s: float
@@ -58,7 +58,7 @@ class UsageQuery:
     projects: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be added up."""
+        """Refuse a window or keys that cannot be added up."""
         if not (math.isfinite(self.from_s) and math.isfinite(self.to_s)):
             raise InputError(
                 f"since_s is {self.from_s} and until_s {self.to_s}; both must be times"
@@ -76,9 +76,9 @@ class UsageQuery:
 
     @property
     def windows(self) -> Iterator[tuple[int, int, int]]:
-        """(day, begin, end) of each part that is added up by itself, in microseconds.
+        """(day, begin, end) of each part that is added up separately, in microseconds.
 
-        The day is the number of days since 1970, -1 where days are not asked for.
+        The day is the number of days since 1970, -1 if the query is not by day.
         """
         begin, end = in_us(self.from_s), in_us(self.to_s)
         if UsageKey.DAY not in self.by:
@@ -91,20 +91,20 @@ class UsageQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """Use of one group; keys that were not asked for are None.
+    """Use of one group; keys outside the query are None.
 
     Attributes:
-        project: whose quota the jobs fall under.
-        owner: who submitted them.
-        job_type: theirs.
+        project: of the jobs.
+        owner: of the jobs.
+        job_type: of the jobs.
         worker_type: of the workers.
         job: its id.
-        day_s: begin of the day.
+        day_s: start of the day.
         leases: how many held workers in the window; one that does so on two days counts on both.
-        worker_us: microseconds, times the workers that were held. A worker that two jobs share is
-            held by both.
+        worker_us: microseconds, times the workers held. A worker that two jobs share counts for
+            both.
         gpu_used_us: microseconds of computing, as utilisation times time, over all GPUs.
-        gpu_measured_us: microseconds that somebody has looked at them; 0: nobody knows.
+        gpu_measured_us: microseconds for which they were measured; 0: the use is not known.
     """
 
     project: str | None = None
@@ -125,12 +125,12 @@ class UsageRow:
 
     @property
     def gpu_used_s(self) -> float | None:
-        """GPU-seconds that were used; None where nobody has measured."""
+        """GPU-seconds that were used; None if they were not measured."""
         return self.gpu_used_us / US if self.gpu_measured_us else None
 
 
 class Sums(NamedTuple):
-    """What is added up: see ``UsageRow``."""
+    """The figures of ``UsageRow`` that are added up."""
 
     leases: int
     worker_us: int
@@ -140,18 +140,18 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedRow:
-    """Use of forgotten jobs on one day.
+    """Use of deleted jobs on one day.
 
     Attributes:
         day: days since 1970.
-        project: theirs.
-        owner: theirs.
-        job_type: theirs.
+        project: of the jobs.
+        owner: of the jobs.
+        job_type: of the jobs.
         worker_type: of the workers.
         leases: how many held workers on that day.
         worker_us: as ``UsageRow``'s.
-        gpu_used_us: likewise.
-        gpu_measured_us: likewise.
+        gpu_used_us: as ``UsageRow``'s.
+        gpu_measured_us: as ``UsageRow``'s.
     """
 
     day: int
@@ -166,21 +166,21 @@ class UsedRow:
 
     @property
     def sums(self) -> Sums:
-        """What is added up."""
+        """The figures that are added up."""
         return Sums(self.leases, self.worker_us, self.gpu_used_us, self.gpu_measured_us)
 
 
 def in_us(time_s: float) -> int:
-    """Return a time in whole microseconds; the rest is cut off."""
+    """Return a time in whole microseconds, rounded down."""
     return math.floor(time_s * US)
 
 
 def used_by(jobs: Mapping[str, JobRow], attempts: Iterable[AttemptRow]) -> list[UsedRow]:
-    """Return the use of jobs by day, before they are forgotten.
+    """Return the use of jobs by day, before they are deleted.
 
     Args:
         jobs: job id -> job.
-        attempts: leases of theirs, all of which have ended.
+        attempts: their leases, all of which have ended.
     """
     found: defaultdict[tuple[int, str, str, str, str], Sums] = defaultdict(_nothing)
     for attempt in attempts:
@@ -210,12 +210,12 @@ def _plus(one: Sums, other: Sums) -> Sums:
 
 
 def computed(attempt: AttemptRow, begin: int, end: int) -> tuple[int, int]:
-    """Return what the GPUs of a lease computed in a window, and what of that time was measured.
+    """Return the GPU use of a lease in a window, and the measured part of that time.
 
     Args:
         attempt: the lease.
-        begin: of the window, in microseconds.
-        end: likewise.
+        begin: start of the window, in microseconds.
+        end: its end, in microseconds.
 
     Returns:
         GPU-microseconds of each. Those of windows that follow one another add up exactly.
@@ -223,7 +223,7 @@ def computed(attempt: AttemptRow, begin: int, end: int) -> tuple[int, int]:
     if not attempt.gpu_measured_us or attempt.gpu_told_s is None:
         return 0, 0
     first = in_us(attempt.start_s)
-    # A node may tell of what it saw just before the lease's end was noted.
+    # A node may report use from just before the lease's end was noted.
     last = in_us(attempt.gpu_told_s if attempt.ended_s is None else attempt.ended_s)
     span = max(last - first, 1)
     since, until = (min(max(time - first, 0), span) for time in (begin, end))
@@ -235,7 +235,7 @@ def computed(attempt: AttemptRow, begin: int, end: int) -> tuple[int, int]:
 
 
 def _by_day(attempt: AttemptRow) -> Iterator[tuple[int, Sums]]:
-    """Yield (day, what was used) of a lease that has ended."""
+    """Yield (day, use) of a lease that has ended."""
     if attempt.ended_s is None:
         return
     begin, end = in_us(attempt.start_s), in_us(attempt.ended_s)
@@ -250,11 +250,11 @@ def _by_day(attempt: AttemptRow) -> Iterator[tuple[int, Sums]]:
 def add_up(
     query: UsageQuery, found: Iterable[tuple[int, Mapping[UsageKey, str], Sums]]
 ) -> tuple[UsageRow, ...]:
-    """Add up, by the keys of a query.
+    """Add up the use, by the keys of a query.
 
     Args:
-        query: what is asked.
-        found: (day or -1, the other keys, what was used).
+        query: the query.
+        found: (day or -1, the other keys, the use).
 
     Returns:
         The groups in the order of their keys.

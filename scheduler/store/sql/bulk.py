@@ -1,9 +1,9 @@
 """Many rows in few statements.
 
-A round writes thousands of rows. One statement for each would take Python's lock for each, and so
-everything else the daemon does would wait: a statement that carries hundreds of rows runs in the
-database's own code. SQLite gets them as ``VALUES`` with bound parameters, PostgreSQL as one JSON
-document; both keep every finite number as it is. Needs SQLite 3.33 (2020) for ``UPDATE FROM``.
+A round writes thousands of rows. One statement for each would take Python's lock for each, so all
+other work of the daemon would wait. A statement with hundreds of rows runs in the database's own
+code. SQLite gets them as ``VALUES`` with bound parameters, PostgreSQL as one JSON document; both
+keep every finite number as it is. Needs SQLite 3.33 (2020) for ``UPDATE FROM``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def insert_rows(connection: Connection, table: Table, names: Sequence[str], rows
 
     Args:
         connection: in a transaction.
-        table: where.
+        table: the table.
         names: columns of the rows.
         rows: a value for each of those columns.
     """
@@ -54,10 +54,11 @@ def upsert_rows(
 
     Args:
         connection: in a transaction.
-        table: where.
+        table: the table.
         names: columns of the rows.
         rows: a value for each of those columns.
-        added: columns that are added to what is there instead; then no key may come twice.
+        added: columns with values that are added to the stored ones; then no key may come
+        twice.
     """
     key = [column.name for column in table.primary_key]
     places = [list(names).index(name) for name in key]
@@ -80,14 +81,14 @@ def update_rows(
 
     Args:
         connection: in a transaction.
-        table: where.
+        table: the table.
         names: columns of the rows, the first of them the key.
         rows: a value for each of those columns; no key twice.
-        rare: how many columns, the last ones, seldom change. They are compared first, so that
-            their indexes are not written for nothing.
+        rare: how many of the last columns seldom change. They are compared first, so that their
+        indexes are not written unnecessarily.
 
     Returns:
-        How many rows there were to update.
+        The number of rows with a key that is stored.
     """
     head, often = names[0], list(names[1 : len(names) - rare])
     seldom = list(names[len(names) - rare :])
@@ -141,7 +142,7 @@ def _update(
 
 
 def _chunks(rows: Rows) -> Iterator[Rows]:
-    """Cut rows into powers of two, so that there are few different statements to prepare."""
+    """Cut rows into powers of two, so that few different statements must be prepared."""
     first = 0
     while first < len(rows):
         size = min(_MOST, 1 << ((len(rows) - first).bit_length() - 1))

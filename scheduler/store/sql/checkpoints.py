@@ -1,4 +1,4 @@
-"""SQLite's write-ahead log is moved into its database beside the commits, not within them."""
+"""Checkpoints: SQLite's write-ahead log is moved into its database outside the commits."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from scheduler.store.sql.databases import translated
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
-#: Seconds between two moves, at least.
+#: The shortest time in seconds between two moves.
 EVERY_S: Final = 1.0
-#: How often a move is continued at once when commits went on during it.
+#: How often a move is repeated at once if commits took place during it.
 PASSES: Final = 3
 
 
 class Checkpoints:
     """Moves the log in a thread of its own.
 
-    A move waits for the disk, and a commit should not: whoever submits a job waits for it. Moves
-    that do not keep up are no danger, for the writer moves the log itself when it has become long.
+    A move waits for the disk, and a commit should not: a user that submits a job waits for it.
+    Moves that fall behind do no harm: the writer moves the log itself when it is long.
 
     Args:
         engine: connections of any SQLite database.
@@ -35,7 +35,7 @@ class Checkpoints:
         self._due_s = 0.0
 
     def soon(self) -> None:
-        """Begin a move, unless one is under way or has just been."""
+        """Begin a move, unless one is running or ended just now."""
         now_s = time.monotonic()
         if now_s < self._due_s or (self._running is not None and not self._running.done()):
             return
@@ -55,4 +55,4 @@ class Checkpoints:
                     if busy or moved >= pages:
                         break
         except StoreError:
-            return  # the writer will do it, or say what is wrong
+            return  # the writer will move the log, or report the problem

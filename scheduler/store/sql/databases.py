@@ -32,7 +32,7 @@ from scheduler.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How long a writer waits for another one before it gives up.
+#: How long a writer waits for another writer before it gives up.
 LOCK_TIMEOUT_S = 30
 #: The first SQLite that can update rows from a list of values.
 LEAST_SQLITE = (3, 33)
@@ -44,7 +44,7 @@ _WRITES = "leasehold_writes"
 
 
 def connect(url: str) -> Engine:
-    """Return a pool of connections; none is made before it is needed.
+    """Return a pool of connections; each is opened when it is first needed.
 
     Args:
         url: ``sqlite:////var/lib/leasehold/leasehold.db`` or
@@ -68,9 +68,9 @@ def connect(url: str) -> Engine:
 def connect_writer(engine: Engine) -> Engine:
     """Return the pool that writers take connections from.
 
-    SQLite keeps pages in memory for each connection by itself. A round changes thousands of rows
-    all over the database; so all writers, who stand in one line anyway, share one connection that
-    keeps many. PostgreSQL keeps pages for all: the pool is the same.
+    SQLite caches pages for each connection separately. A round changes thousands of rows all over
+    the database. So all writers, which wait for each other anyway, share one connection with a
+    large cache. PostgreSQL caches pages for all connections: the pool is the same.
     """
     if engine.dialect.name != "sqlite":
         return engine
@@ -111,25 +111,25 @@ def _connect_sqlite(url: URL) -> Engine:
 
 
 def _make_private(path: str) -> None:
-    """Make a new database a file that its owner alone may read: SQLite goes by the umask.
+    """Create a new database as a file that only its owner may read: SQLite uses the umask.
 
-    What SQLite keeps beside it gets the same mode. A file that exists keeps its own.
+    Files that SQLite creates beside it get the same mode. A file that exists keeps its own.
     """
     if path.startswith("file:"):
         return  # a URI
-    # What goes wrong here, SQLite will say.
+    # SQLite will report any problem.
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # The driver must begin nothing of its own accord: it would begin deferred transactions.
+    # The driver must begin no transaction by itself: it would begin deferred ones.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
         f"busy_timeout = {LOCK_TIMEOUT_S * 1000}",
         "journal_mode = WAL",
-        "synchronous = FULL",  # what is answered is on the disk, also if the machine loses power
+        "synchronous = FULL",  # commits are on the disk, even if the machine loses power
         "foreign_keys = ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")
@@ -138,7 +138,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A reader that becomes a writer fails at once with SQLITE_BUSY in spite of the timeout, so
-    # writers say so from the beginning.
+    # writers declare it at the start.
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -150,8 +150,8 @@ def _connect_postgresql(url: URL) -> Engine:
         pool_pre_ping=True,
         connect_args={
             "connect_timeout": 10,
-            # A server that is gone without a word is given up while its leader still has the time:
-            # by the system's own settings a commit would wait for a quarter of an hour.
+            # A dead server is given up while its leader still has time: by the system's own
+            # settings a commit would wait for a quarter of an hour.
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
@@ -162,9 +162,9 @@ def _connect_postgresql(url: URL) -> Engine:
     )
 
 
-#: SQLite's names and PostgreSQL's code for a unique name or key that is taken.
+#: SQLite's names and PostgreSQL's code for a unique name or key that is in use.
 _TAKEN = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505")
-#: What SQLite and PostgreSQL say if there is no room to write.
+#: Messages of SQLite and PostgreSQL if the disk is full.
 _FULL = ("disk is full", "disk full", "no space left")
 
 
@@ -173,7 +173,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """Run one writing transaction: committed at the end, rolled back on any error.
 
     Raises:
-        StoreError: one of its kinds, for what the database refused.
+        StoreError: one of its kinds, for the database's refusal.
     """
     with translated(), engine.execution_options(**{_WRITES: True}).begin() as connection:
         yield connection
@@ -184,11 +184,11 @@ def reading(engine: Engine, *, frozen: bool = False) -> Iterator[Connection]:
     """Run one reading transaction.
 
     Args:
-        engine: where.
+        engine: the pool.
         frozen: whether all statements must see one moment. SQLite's always do.
 
     Raises:
-        StoreError: one of its kinds, for what the database refused.
+        StoreError: one of its kinds, for the database's refusal.
     """
     if frozen and engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -220,7 +220,7 @@ def translated() -> Iterator[None]:
     except DataError as error:
         text = str(error.orig).strip()
         raise UnstorableError(f"the database cannot hold what it was given: {text}") from error
-    except (OverflowError, UnicodeError) as error:  # SQLite's driver says so itself
+    except (OverflowError, UnicodeError) as error:  # SQLite's driver raises these itself
         raise UnstorableError(f"the database cannot hold what it was given: {error}") from error
     except DBAPIError as error:
         raise StoreError(f"the database refused: {str(error.orig).strip()}") from error

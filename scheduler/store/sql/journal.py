@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900
-#: Journal entries that are dropped in one transaction, and the pause before the next.
+#: Journal entries that one transaction drops, and the pause before the next.
 DROPPED_AT_ONCE, DROP_PAUSE_S = 10, 0.01
-#: Statements of every commit: to make one takes longer than to run it.
+#: Statements of every commit: building one takes longer than running it.
 _READ_HEAD = select(tables.HEAD)
 _LOCK_HEAD = _READ_HEAD.with_for_update(key_share=True)
 _MOVE_HEAD = update(tables.HEAD).values(
@@ -75,7 +75,7 @@ class SqlJournal:
     _checkpoints: Checkpoints | None
 
     def load(self) -> Recovered:
-        """Return the last snapshot and the entries behind it."""
+        """Return the last snapshot and the later entries."""
         with reading(self._engine, frozen=True) as connection:
             head = _read_head(connection)
             stored = connection.execute(select(tables.SNAPSHOT)).one_or_none()
@@ -107,7 +107,7 @@ class SqlJournal:
         )
 
     def head(self) -> Head:
-        """Return how far the store is."""
+        """Return the store's newest entry and line of history."""
         with reading(self._engine) as connection:
             row = _read_head(connection)
         return Head(sequence=row.sequence, event_id=row.event_id)
@@ -145,8 +145,8 @@ class SqlJournal:
     def _drop_covered(self, sequence: int) -> None:
         """Drop the journal up to an entry, a little at a time.
 
-        What a crash leaves behind does no harm, and goes with the next snapshot. Entries may be
-        large, and commits that come meanwhile should not have to wait for all of them.
+        Entries that a crash leaves do no harm, and are dropped with the next snapshot. Entries may
+        be large, and commits that come meanwhile should not have to wait for all of them.
         """
         journal = tables.JOURNAL
         covered = select(journal.c.sequence).where(journal.c.sequence <= sequence)
@@ -167,7 +167,7 @@ class SqlJournal:
         return Head(sequence=head.sequence, event_id=event_id)
 
     def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
-        """Make, replace or remove settings of which nothing that decides knows."""
+        """Create, replace or remove settings that control and engine do not use."""
         with writing(self._writer) as connection:
             head = _lock_head(connection)
             if token is not None:
@@ -212,7 +212,7 @@ class SqlJournal:
         )
 
     def release_leadership(self, token: int) -> None:
-        """Give the leadership up; nothing if it is lost."""
+        """Release the leadership; no effect if it is lost."""
         head = tables.HEAD
         with writing(self._writer) as connection:
             connection.execute(
@@ -228,7 +228,7 @@ class SqlJournal:
             return float(found.scalar_one())
 
     def leader(self) -> Leadership | None:
-        """Return who leads; None if nobody does."""
+        """Return the leadership; None if there is none."""
         with reading(self._engine) as connection:
             return _leadership(_read_head(connection))
 
@@ -304,7 +304,7 @@ def _put_states(connection: Connection, states: Sequence[JobState]) -> None:
 
 def _extend(connection: Connection, extension: LeaseExtension) -> None:
     attempts = tables.ATTEMPTS
-    # A round extends thousands; a statement for each would take several times as long.
+    # A round extends thousands; one statement for each would take several times as long.
     for first in range(0, len(extension.lease_ids), KEYS_AT_ONCE):
         some = extension.lease_ids[first : first + KEYS_AT_ONCE]
         connection.execute(

@@ -30,7 +30,7 @@ _ATTEMPTS = tables.ATTEMPTS.c
 _HISTORY = tables.HISTORY.c
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 _KEYS_AT_ONCE = 900
-#: Of every submission: to make a statement takes longer than to run it.
+#: Of every submission: building a statement takes longer than running it.
 _BY_KEYS = select(tables.IDEMPOTENCY).where(
     tables.IDEMPOTENCY.c.scope == bindparam("in_scope"),
     tables.IDEMPOTENCY.c.key.in_(bindparam("keys", expanding=True)),
@@ -59,7 +59,7 @@ class SqlQueries:
         return JobPage(rows=rows, next_cursor=make_cursor(query, rows[-1]) if more else None)
 
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
-        """Return what clients' keys stand for."""
+        """Return the jobs of clients' keys."""
         wanted = sorted(keys)
         found: dict[str, IdempotencyRow] = {}
         with reading(self._engine) as connection:
@@ -149,7 +149,7 @@ class SqlQueries:
         return tuple(from_columns(HistoryRow, columns) for columns in found)
 
     def settings(self, prefix: str = "") -> tuple[SettingRow, ...]:
-        """Return the settings whose keys begin with ``prefix``, by key."""
+        """Return the settings with keys that begin with ``prefix``, by key."""
         key = tables.SETTINGS.c.key
         # Not LIKE: SQLite's ignores case.
         begins = func.substr(key, 1, len(prefix)) == prefix
@@ -158,7 +158,7 @@ class SqlQueries:
         return tuple(from_columns(SettingRow, columns) for columns in found)
 
     def prune_finished(self, before_s: float, *, limit: int) -> int:
-        """Forget jobs that ended before a time, oldest first."""
+        """Delete jobs that ended before a time, oldest first."""
         old = (
             select(_JOBS.job_id)
             .where(_JOBS.finished_s < before_s)
@@ -177,7 +177,7 @@ class SqlQueries:
         return len(gone)
 
     def prune_history(self, before_s: float, *, limit: int) -> int:
-        """Forget lines of history older than a time, oldest first."""
+        """Delete lines of history older than a time, oldest first."""
         old = (
             select(_HISTORY.event_id)
             .where(_HISTORY.at_s < before_s)
@@ -206,7 +206,7 @@ def _after(key: Any, start: Position, *, descending: bool) -> ColumnElement[bool
         beyond, tied = key < start.value, number < start.number
     else:
         beyond, tied = key > start.value, number > start.number
-    # The first condition follows from the second; it is what an index can be entered by.
+    # The first condition follows from the second; it lets the database use an index.
     entered = key <= start.value if descending else key >= start.value
     return and_(entered, or_(beyond, and_(key == start.value, tied)))
 

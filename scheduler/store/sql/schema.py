@@ -1,4 +1,4 @@
-"""Bringing a database's schema up to the release's."""
+"""The schema of a database: its check, and its upgrade to this release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_schema(engine: Engine) -> None:
     """Refuse a schema that is not this release's.
 
     Raises:
-        StoreVersionError: it is not.
+        StoreVersionError: the schema is another one.
     """
     with reading(engine) as connection:
         found = _revision(connection)
@@ -36,7 +36,7 @@ def check_schema(engine: Engine) -> None:
 
 
 def upgrade_schema(engine: Engine) -> None:
-    """Run the migrations that are missing, all in one transaction, one process at a time.
+    """Run the missing migrations, all in one transaction, one process at a time.
 
     Raises:
         StoreVersionError: the schema is of a newer release.

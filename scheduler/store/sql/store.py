@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class SqlStore(SqlJournal, SqlQueries, SqlUsage, SqlSecrets, SqlUploads):
     """The contract of ``Store`` in a database.
 
-    With SQLite neither a killed process nor a loss of power loses what was committed: each commit
-    waits for the disk. With PostgreSQL that is up to the settings of that server.
+    With SQLite neither a killed process nor a loss of power loses a commit, since each commit waits
+    for the disk. With PostgreSQL that depends on the settings of the server.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -53,8 +53,8 @@ def _job() -> Column[str]:
     return Column("job_id", TEXT, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False)
 
 
-# One row. Every writer locks it first, so that writers stand in one line, leaders are told apart,
-# and event ids become visible in their order.
+# One row. Every writer locks it first, so that writers take turns, a stale leader is detected, and
+# event ids become visible in their order.
 HEAD = Table(
     "head",
     METADATA,
@@ -73,7 +73,7 @@ JOURNAL = Table(
     _key("sequence"),
     _double("now_s"),
     _text("events"),
-    # The default is for a leader of the release before, which goes on while others are upgraded.
+    # The default is for a leader of the previous release, which runs while others are upgraded.
     Column("decider", NUMBER, nullable=False, server_default="0"),
 )
 
@@ -151,7 +151,7 @@ ATTEMPTS = Table(
     _double("steps_done"),
     _number("exit_code", nullable=True),
     _text("message"),
-    # The defaults are for a leader of the release before.
+    # The defaults are for a leader of the previous release.
     Column("gpu_used_us", NUMBER, nullable=False, server_default="0"),
     Column("gpu_measured_us", NUMBER, nullable=False, server_default="0"),
     _double("gpu_told_s", nullable=True),
@@ -160,7 +160,7 @@ ATTEMPTS = Table(
     Index(None, "ended_s", "lease_id"),
 )
 
-# What forgotten jobs used, by day of UTC.
+# The use of deleted jobs, by day of UTC.
 USAGE = Table(
     "usage",
     METADATA,
@@ -199,7 +199,7 @@ TOKENS = Table(
     *(_text(name) for name in ("secret_hash", "subject", "role", "projects")),
     _double("created_s"),
     *(_double(name, nullable=True) for name in ("expires_s", "revoked_s", "last_used_s")),
-    # The defaults are for processes of the release before, which go on during an upgrade.
+    # The defaults are for processes of the previous release, which run during an upgrade.
     Column("replaces", TEXT, nullable=False, server_default=""),
     _double("replaced_s", nullable=True),
     UniqueConstraint("secret_hash"),

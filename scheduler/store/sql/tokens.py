@@ -59,7 +59,7 @@ class SqlSecrets:
         return tuple(from_columns(TokenRow, columns) for columns in found)
 
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
-        """Revoke a token; False if there is none of that id."""
+        """Revoke a token; False if no token has that id."""
         known = _TOKENS.token_id == token_id
         with writing(self._writer) as connection:
             unrevoked = update(tables.TOKENS).where(known, _TOKENS.revoked_s.is_(None))
@@ -67,7 +67,7 @@ class SqlSecrets:
             return connection.execute(select(_TOKENS.token_id).where(known)).first() is not None
 
     def replace_token(self, token_id: str, *, now_s: float, expires_s: float) -> bool:
-        """Note that the token which was made for this one is used."""
+        """Note that a token's successor is in use."""
         earlier = case((_TOKENS.expires_s < expires_s, _TOKENS.expires_s), else_=expires_s)
         statement = (
             update(tables.TOKENS)
@@ -78,7 +78,7 @@ class SqlSecrets:
             return bool(connection.execute(statement).rowcount)
 
     def drop_token(self, token_id: str) -> None:
-        """Drop a token of which nobody needs to know any more."""
+        """Drop a token that is no longer needed."""
         with writing(self._writer) as connection:
             connection.execute(delete(tables.TOKENS).where(_TOKENS.token_id == token_id))
 

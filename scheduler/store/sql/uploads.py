@@ -28,7 +28,7 @@ class SqlUploads:
     def keep_upload(
         self, project: str, digest: str, content: bytes, *, now_s: float, limits: UploadLimits
     ) -> bool:
-        """Keep a tree; False where it is there already."""
+        """Store a tree; False if it is stored already."""
         row = {"project": project, "digest": digest, "size": len(content), "content": content}
         try:
             with writing(self._writer) as connection:
@@ -45,12 +45,12 @@ class SqlUploads:
                 )
                 limits.check(project, len(content), own=own, all_=all_)
                 connection.execute(insert(tables.UPLOADS), row | {"made_s": now_s, "used_s": now_s})
-        except ConflictError:  # somebody else has sent it at the same moment
+        except ConflictError:  # another request sent it at the same moment
             return False
         return True
 
     def use_upload(self, project: str, digest: str, *, now_s: float) -> int | None:
-        """Note that a tree is asked for; return its size, None where there is none."""
+        """Note that a tree is asked for; return its size, None if it is not stored."""
         with writing(self._writer) as connection:
             touched = update(tables.UPLOADS).where(*_which(project, digest))
             connection.execute(touched.values(used_s=now_s))
@@ -58,14 +58,14 @@ class SqlUploads:
             return connection.execute(size).scalar()
 
     def upload(self, project: str, digest: str) -> bytes | None:
-        """Return a tree, None where there is none."""
+        """Return a tree, None if it is not stored."""
         statement = select(_UPLOADS.content).where(*_which(project, digest))
         with reading(self._engine) as connection:
             found = connection.execute(statement).scalar()
         return None if found is None else bytes(found)
 
     def drop_uploads(self, *, before_s: float, now_s: float) -> int:
-        """Drop trees that nobody has asked for since a time, and that no job needs."""
+        """Drop trees that no request has asked for since a time, and that no job needs."""
         old = select(_UPLOADS.project, _UPLOADS.digest).where(_UPLOADS.used_s < before_s)
         dropped = 0
         with writing(self._writer) as connection:

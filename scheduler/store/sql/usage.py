@@ -48,13 +48,13 @@ class SqlUsage:
     _engine: Engine
 
     def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
-        """Add up what was held in a window."""
+        """Add up the use in a window."""
         with reading(self._engine, frozen=True) as connection:
             return add_up(query, _found(connection, query))
 
 
 def remember_use(connection: Connection, job_ids: Sequence[str]) -> None:
-    """Keep the use of jobs that are about to be forgotten."""
+    """Keep the use of jobs before they are deleted."""
     jobs = {
         row.job_id: from_columns(JobRow, row)
         for row in connection.execute(select(tables.JOBS).where(_JOBS.job_id.in_(job_ids)))
@@ -90,9 +90,9 @@ def _found(
 def _of_leases(
     query: UsageQuery, keys: Sequence[UsageKey], begin: int, end: int, dialect: str
 ) -> Select[Any]:
-    """Select the keys and sums of jobs that are known, in one window.
+    """Select the keys and sums of stored jobs, in one window.
 
-    What GPUs computed is that of leases which lie within it; see ``_across``.
+    The GPU use is that of leases within the window; see ``_across``.
     """
     begun, ended = (_in_us(time_s, dialect) for time_s in (_ATTEMPTS.start_s, _ATTEMPTS.ended_s))
     since = case((begun < begin, begin), else_=begun)
@@ -124,7 +124,7 @@ def _of_leases(
 
 
 def _within(begin: int, end: int, dialect: str) -> ColumnElement[bool]:
-    """Say of a lease whether it began and ended in a window."""
+    """Return the condition that a lease began and ended in a window."""
     begun, ended = (_in_us(time_s, dialect) for time_s in (_ATTEMPTS.start_s, _ATTEMPTS.ended_s))
     return and_(begun >= begin, _ATTEMPTS.ended_s.is_not(None), ended <= end)
 
@@ -134,7 +134,7 @@ def _across(
 ) -> Select[Any]:
     """Select keys and rows of measured leases that lie in a window in part, or have not ended.
 
-    They are few, and numbers of 64 bits are too short to share out their use in SQL.
+    They are few, and their shares of the window do not fit numbers of 64 bits in SQL.
     """
     columns: list[Any] = [_COLUMNS[key].label(f"key_{key.value}") for key in keys]
     columns += tables.ATTEMPTS.c
@@ -154,7 +154,7 @@ def _across(
 
 
 def _of_forgotten(query: UsageQuery, keys: Sequence[UsageKey]) -> Select[Any]:
-    """Select day, keys and sums of jobs that have been forgotten."""
+    """Select day, keys and sums of deleted jobs."""
     columns = [_USAGE.day, *(_USAGE[key.value] for key in keys)]
     statement = (
         select(*columns, *(func.sum(_USAGE[name]) for name in _SUMS))

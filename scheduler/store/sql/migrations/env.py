@@ -1,4 +1,4 @@
-"""What alembic runs: it migrates over the connection, and in the transaction, of its caller."""
+"""The script that alembic runs: it migrates in the caller's connection and transaction."""
 
 from __future__ import annotations
 

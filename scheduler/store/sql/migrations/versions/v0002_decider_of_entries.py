@@ -1,4 +1,4 @@
-"""Entries of the journal carry the version of the rules by which they were decided on."""
+"""Entries of the journal get the version of the rules that decided on them."""
 
 from __future__ import annotations
 

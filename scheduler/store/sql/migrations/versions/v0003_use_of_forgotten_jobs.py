@@ -1,4 +1,4 @@
-"""What forgotten jobs used is kept by day."""
+"""The use of deleted jobs is kept by day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add the table; of jobs that were forgotten before nothing is known."""
+    """Add the table; the use of jobs deleted before is not known."""
     texts = ("project", "owner", "job_type", "worker_type")
     op.create_table(
         "usage",

@@ -1,4 +1,4 @@
-"""Enrolments say what a node may have; tokens say which token they were made for."""
+"""Enrolments get the workers of their node, and tokens the token that they renewed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add the columns; their defaults are what the release before leaves out."""
+    """Add the columns; their defaults are for rows of the previous release."""
     workers = sa.Column("workers", TEXT, nullable=False, server_default="null")
     op.add_column("enrolments", workers)
     op.add_column("tokens", sa.Column("replaces", TEXT, nullable=False, server_default=""))

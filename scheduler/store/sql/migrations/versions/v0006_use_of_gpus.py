@@ -1,4 +1,4 @@
-"""How much GPUs have computed is kept beside how long they were held."""
+"""The use of GPUs is kept beside the time for which they were held."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add the columns; of leases that were there before, what is measured from now on counts."""
+    """Add the columns; earlier leases count from now on."""
     for table in ("attempts", "usage"):
         for name in ("gpu_used_us", "gpu_measured_us"):
             op.add_column(table, sa.Column(name, NUMBER, nullable=False, server_default="0"))
