@@ -1,4 +1,4 @@
-"""What the agent's loop asks of whatever runs jobs: local processes, or pods."""
+"""The interface between the agent's loop and a backend that runs jobs: processes, or pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class WorkerView(Protocol):
-    """One worker as it is reported."""
+    """One worker, as it is reported."""
 
     @property
     def index(self) -> int:
@@ -61,14 +61,14 @@ class Backend(Protocol):
         ...
 
     def bring_code(self, link: Link) -> bool:
-        """Learn how uploaded code is fetched; called once, before ``open``.
+        """Learn how to fetch uploaded code; called once, before ``open``.
 
         Args:
             link: to the scheduler.
 
         Returns:
-            whether the backend brings it to its jobs by itself. Otherwise such a lease is started
-            when its code lies unpacked in the agent's folder.
+            whether the backend brings the code to its jobs itself. If not, such a lease is started
+            once its code lies unpacked in the agent's folder.
         """
         ...
 
@@ -77,15 +77,15 @@ class Backend(Protocol):
         ...
 
     async def open(self) -> tuple[Held, ...]:
-        """Find out what an earlier agent left behind, and return every lease."""
+        """Find the leases that an earlier agent left, and return every lease."""
         ...
 
     async def run(self) -> None:
-        """Do what needs to be done in the background, if anything, until cancelled."""
+        """Do background work, if there is any, until cancelled."""
         ...
 
     def held(self) -> tuple[Held, ...]:
-        """Return every lease on this node, those that have ended included."""
+        """Return every lease on this node, ended ones included."""
         ...
 
     def reports(self) -> tuple[LeaseReport, ...]:
@@ -93,7 +93,7 @@ class Backend(Protocol):
         ...
 
     def states(self) -> dict[int, LeaseState]:
-        """Return where each lease's processes are."""
+        """Return the state of each lease's processes."""
         ...
 
     def running(self) -> set[int]:
@@ -101,45 +101,45 @@ class Backend(Protocol):
         ...
 
     def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows of these leases' ends."""
+        """Note that the scheduler knows the ends of these leases."""
         ...
 
     def perform(self, action: Action) -> None:
-        """Do, or begin to do, what the reconciliation asks for."""
+        """Perform, or begin, an action of the reconciliation."""
         ...
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
-        """Note which images the node may soon need; to bring them is no duty."""
+        """Note images that the node may soon need; the backend need not fetch them."""
         ...
 
     def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:
-        """Return by local index why a worker cannot be used, as this moment knows it.
+        """Return by local index why a worker cannot be used now.
 
         Args:
-            inventory: what ``Workers.problems`` last said.
+            inventory: the last result of ``Workers.problems``.
         """
         ...
 
     async def run_beside(self, order: DesiredExec) -> Command:
-        """Begin a command beside a job's processes.
+        """Start a command beside a job's processes.
 
         Raises:
-            InputError: there are none, or it may not be.
-            OSError: it could not be begun.
+            InputError: the job does not run here, or the command is not permitted.
+            OSError: it could not be started.
         """
         ...
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what a person should know of the node although its workers can be used."""
+        """Return texts for people on the node although its workers can be used."""
         ...
 
 
-#: Said of a command whose job has ended, or was stopped, beside it.
+#: The problem of a command whose job ended, or was stopped, beside it.
 ENDED_WITH_JOB: Final = "the job ended or was stopped on this node, and the command with it"
 
 
 class Output(Protocol):
-    """What a command prints, on one of its streams."""
+    """The output of a command on one of its streams."""
 
     async def read(self, most: int, /) -> bytes:
         """Return the next bytes, at most so many; none at the end."""
@@ -150,7 +150,7 @@ class Command(Protocol):
     """A command that runs beside a job.
 
     Attributes:
-        outputs: name of a stream (out, err) -> what is printed there.
+        outputs: name of a stream (out, err) -> its output.
     """
 
     outputs: Mapping[str, Output]
@@ -161,7 +161,7 @@ class Command(Protocol):
         ...
 
     async def feed(self, data: bytes) -> None:
-        """Give it all that it reads."""
+        """Send its whole standard input."""
         ...
 
     async def wait(self) -> int:
@@ -173,25 +173,25 @@ class Command(Protocol):
         ...
 
     async def cut_short(self) -> str:
-        """Return why it was ended from outside, with the job; empty where it ended by itself."""
+        """Return why it was ended from outside, with the job; empty if it ended by itself."""
         ...
 
 
-#: From the job-facing endpoint and what to call on news to what runs the jobs.
+#: Makes the backend from the job-facing endpoint and a callback for news.
 MakeBackend: TypeAlias = "Callable[[Endpoint, Callable[[], None]], Backend]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSetup:
-    """What a backend is told of its node.
+    """The node's settings for a backend.
 
     Attributes:
         node: the node's name.
         state_dir: the agent's private folder, kept over restarts.
         workers: declared workers such as ``v100:4``; empty: the backend finds out.
-        worker_names: worker type by the product's name.
+        worker_names: product name -> worker type.
         margin_s: from SIGKILL to a lease's deadline.
-        start_most_s: how long processes of a lease may take to be there.
+        start_most_s: how long processes of a lease may take to appear.
     """
 
     node: str
@@ -208,9 +208,10 @@ class NodeJobs:
 
     Attributes:
         inventory: the node's workers.
-        make_backend: makes what runs the jobs; called once, by the loop.
-        listen: (host, port) where jobs reach the agent besides its socket; None: nowhere.
-        says: with what the node serves, for a line of the log.
+        make_backend: makes the backend; called once, by the loop.
+        listen: (host, port) where jobs reach the agent besides its socket; None for the socket
+        alone.
+        says: a text for the log on the node's workers.
     """
 
     inventory: Workers
@@ -223,9 +224,9 @@ class NodeBackend(ABC):
     """A way to run the jobs of a node, as the configuration names one.
 
     Attributes:
-        node: the node's name as the backend knows it; empty: it does not.
-        address: likewise where other nodes reach this one.
-        health_most_s: longest time between two looks at the workers.
+        node: the node's name as the backend knows it; empty if it does not.
+        address: the node's address for other nodes, as the backend knows it; empty if it does not.
+        health_most_s: longest time between two checks of the workers.
     """
 
     node: str = ""
@@ -234,7 +235,7 @@ class NodeBackend(ABC):
 
     @abstractmethod
     def open(self, setup: NodeSetup) -> AbstractAsyncContextManager[NodeJobs]:
-        """Make ready, before the agent knows the scheduler; undone when the agent has ended.
+        """Prepare, before the agent connects to the scheduler; undone when the agent has ended.
 
         Raises:
             InputError: a setting cannot be used.

@@ -1,8 +1,8 @@
-"""Before a job in its pod: brings the code that it is started in, and unpacks it for the job.
+"""Runs before a job in its pod: fetches the job's code and unpacks it.
 
-The agent of the node has it from the scheduler, for this lease alone, and hands it to who shows the
-lease's secret. What comes is looked through as by any agent, and is taken for the code of the lease
-only if it has the hash that the lease says. Runs as the job's user, in a container of its own that
+The node's agent gets the code from the scheduler, for this lease alone. It sends the code to a
+connection that shows the lease's secret. The received tree is checked as by any agent, and is
+accepted only if it has the lease's hash. Runs as the job's user, in a container of its own that
 ends before the job begins. See docs/adr/0022.
 """
 
@@ -23,7 +23,7 @@ from agent.guard import Term, ask
 from scheduler.archive import digest_of, unpack
 from scheduler.errors import InputError
 
-#: Exit codes: the code is not what it should be; it did not come before the lease was over.
+#: Exit codes: the code is not usable; it did not arrive before the lease was over.
 UNUSABLE: Final = 65
 LATE: Final = 75
 #: Longest line of the agent, longest silence of it, and first and longest wait between two tries.
@@ -38,7 +38,7 @@ def fetch(endpoint: str, secret: str) -> bytes:
         secret: of the lease.
 
     Raises:
-        OSError: the agent does not answer, or has no code to give now; says why.
+        OSError: the agent does not answer, or has no code to give now; the message says why.
     """
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     question = json.dumps({"secret": secret, "code": True}).encode() + b"\n"
@@ -53,7 +53,7 @@ def fetch(endpoint: str, secret: str) -> bytes:
                 answer = json.loads(answers.readline(_LINE_BYTES))
                 if "error" in answer:
                     raise OSError(str(answer["error"]))
-                if "code_bytes" in answer:  # else it says whether to leave
+                if "code_bytes" in answer:  # else it is a notice
                     size = int(answer["code_bytes"])
                     archive = answers.read(size)
                     if len(archive) < size:
@@ -64,12 +64,12 @@ def fetch(endpoint: str, secret: str) -> bytes:
 
 
 def bring(archive: bytes, digest: str, folder: Path) -> None:
-    """Unpack code into a folder, in which its user's group may do what its user may.
+    """Unpack code into a folder, with the user's permissions for its group too.
 
     Args:
         archive: the tree.
-        digest: its hash, as the lease says.
-        folder: what an earlier try has left there is removed.
+        digest: its hash, from the lease.
+        folder: the folder; files of an earlier try are removed.
 
     Raises:
         InputError: it is another tree, or cannot be used.
@@ -95,7 +95,7 @@ def main() -> int:
     digest, folder = sys.argv[1], Path(sys.argv[2])
     at = os.environ["LEASEHOLD_ENDPOINT"], os.environ["LEASEHOLD_SECRET"]
     term, wait_s, why = Term(float(os.environ["LEASEHOLD_DEADLINE_S"])), _LEAST_S, ""
-    # It was told when the pod was made, and the lease may have been renewed since.
+    # The variable is from when the pod was made; the lease may have been renewed since.
     term.deadline_s = ask(*at) or term.deadline_s
     while term.holds():
         try:

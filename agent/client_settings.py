@@ -1,4 +1,4 @@
-"""Times of Kubernetes' client, apart from it, so that options can be read without it."""
+"""Times of Kubernetes' client, in a module without it, so that options need no client."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class ClientSettings:
 
     Attributes:
         request_s: until a request is answered.
-        connect_s: until a connection stands.
+        connect_s: until a connection is open.
         watch_s: how long the server is asked to keep a watch open.
         slack_s: how much longer it may take before the connection counts as dead.
         retries: further attempts after the server was too busy, or did not answer.
         retry_least_s: first wait before one; doubles, half of it by chance.
         retry_most_s: longest such wait.
-        follow_s: how long a stream of output may be silent before it is opened anew.
+        follow_s: how long a stream of output may be silent before it is opened again.
     """
 
     request_s: float = 20.0

@@ -1,8 +1,8 @@
-"""Whether the agent can write where it keeps its state and the output of jobs.
+"""Disk check: whether the agent can write its state and the output of jobs.
 
-A full disk ends no lease by itself: orders for running leases are written over the old ones, which
-takes no room. What is new cannot be begun, though, and what jobs print is lost; so the node's idle
-workers are out of service until there is room again.
+A full disk ends no lease by itself: orders for running leases overwrite the old ones, which takes
+no room. But new leases cannot start, and output of jobs is lost. So the node's idle workers are out
+of service until there is room again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What an attempt writes; and what has to fit once the disk was full, so that the first lease that
-#: is begun does not fill it again at once.
+#: Bytes that a check writes; and bytes that must fit after the disk was full, so that the first new
+#: lease does not fill it again at once.
 PROBE_BYTES: Final = 1 << 16
 AGAIN_BYTES: Final = 1 << 20
-#: The word by which the scheduler knows that a lease ended while the disk took nothing.
+#: The reason code of a lease that ended while the disk was full.
 DISK_FULL: Final = "DiskFull"
 
 _REMEDIES: Final = {
@@ -29,17 +29,17 @@ _REMEDIES: Final = {
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether an error means that the disk takes nothing any more."""
+    """Return whether an error means that the disk is full."""
     return isinstance(error, OSError) and error.errno in _REMEDIES
 
 
 def disk_problem(folder: Path, *, size: int = PROBE_BYTES, flush: bool = False) -> str:
-    """Try to write; return what is wrong, empty where nothing is.
+    """Try to write; return what is wrong, empty if the write succeeds.
 
     Args:
-        folder: where the agent keeps its state.
-        size: bytes that have to fit.
-        flush: wait until they are on the disk: some file systems say no only then. May take long.
+        folder: the agent's state folder.
+        size: bytes that must fit.
+        flush: wait until they are on the disk: some file systems fail only then. May take long.
     """
     probe = folder / ".probe"
     try:

@@ -1,4 +1,4 @@
-"""Commands that people run beside jobs: begun here, told to the scheduler as they go."""
+"""Commands that people run beside jobs: started here, and reported to the scheduler."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: At once on a node.
+#: The most commands at once on a node.
 MOST: Final = 32
 #: Bytes of one piece, and seconds between two reports: while it prints, and while it does not.
 PIECE_BYTES, SOON_S, LATER_S = 256 * 1024, 0.1, 2.0
-#: Failures in a row to tell the scheduler, after which a command is ended.
+#: Failed reports in a row, after which a command is ended.
 MOST_FAILURES: Final = 10
-#: Ends that may not have been a command's own: by SIGKILL, as shells say it or the kernel, and of a
-#: command in a pod whose streams broke off.
+#: Exit codes that may have been caused from outside: SIGKILL, as shells or the kernel report it,
+#: and a command in a pod whose streams broke off.
 FROM_OUTSIDE: Final = frozenset({137, -9, 126})
 
 
 @dataclass(slots=True)
 class _Run:
-    """A command that runs, what it has printed, and what was told of it."""
+    """A running command, its output, and the reported part of that."""
 
     command: Command
     pieces: list[tuple[str, bytes]]
@@ -43,11 +43,11 @@ class _Run:
 
 
 class Execs:
-    """Runs what the scheduler orders.
+    """Runs the scheduler's orders.
 
     Args:
-        link: the way to it.
-        begin: begins a command beside a job; raises InputError where that cannot be.
+        link: the way to the scheduler.
+        begin: starts a command beside a job; raises InputError if that is not possible.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Execs:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def take(self, orders: Sequence[DesiredExec]) -> None:
-        """Begin what is new among orders."""
+        """Start the new ones among orders."""
         for order in orders:
             if order.exec_id not in self._tasks:
                 task = asyncio.create_task(self._serve(order))
@@ -69,7 +69,7 @@ class Execs:
         self._tasks.pop(exec_id, None)
 
     async def close(self) -> None:
-        """End all."""
+        """End all commands."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -78,7 +78,7 @@ class Execs:
     async def _serve(self, order: DesiredExec) -> None:
         try:
             command = await self._begun(order)
-        except Exception as error:  # noqa: BLE001 - else who waits would be told of another cause
+        except Exception as error:  # noqa: BLE001 - the user must learn the real cause
             if not isinstance(error, InputError | OSError):
                 _log.exception("the command %s could not be begun", order.exec_id[:8])
             why = str(error) or f"it could not be begun: {type(error).__name__}"
@@ -109,10 +109,10 @@ class Execs:
     async def _report(
         self, order: DesiredExec, run: _Run, readers: Sequence[asyncio.Task[None]]
     ) -> None:
-        """Tell what it prints, until it has ended by itself, with its job or because of its time.
+        """Report a command's output until it ends: by itself, with its job or at its time limit.
 
-        Its time is looked at between two reports and never in one: one that was broken off may have
-        been taken, and the scheduler would pass over the next of that number.
+        The time limit is checked between two reports and never in one. A report that was
+        interrupted may have arrived, and the scheduler would ignore the next one of that number.
         """
         now_s = asyncio.get_running_loop().time
         ended = asyncio.create_task(run.command.wait())
@@ -129,7 +129,8 @@ class Execs:
                     await ended
                 over, code = ended.done(), None
                 if over:
-                    # Who has left its session may hold the pipes; that is not waited for.
+                    # A process that left its session may hold the pipes; the agent does not wait
+                    # for it.
                     await asyncio.wait(readers, timeout=1.0)
                     code = run.command.returncode
                     if code in FROM_OUTSIDE and not problem:
@@ -156,7 +157,7 @@ class Execs:
         code: int | None,
         problem: str,
     ) -> tuple[bool, bool]:
-        """Tell one report, and the same again where nobody knows whether it was taken."""
+        """Send one report, and send it again if its arrival is uncertain."""
         failures = 0
         while True:
             try:
@@ -197,4 +198,4 @@ async def _read(run: _Run, name: str, output: Output) -> None:
         run.pieces.append((name, data))
         run.printed.set()
         while sum(len(piece) for _, piece in run.pieces) >= PIECE_BYTES:  # noqa: ASYNC110 - seldom
-            await asyncio.sleep(SOON_S)  # it waits until the scheduler has taken that
+            await asyncio.sleep(SOON_S)  # until the scheduler has taken some

@@ -1,4 +1,4 @@
-"""State folders: closed to other users, and told apart from copies."""
+"""State folders: closed to other users, and distinguished from copies."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def private_folder(path: Path, *, marker: str) -> None:
-    """Make a folder that only its owner can enter, or make one of ours so.
+    """Create a folder that only its owner can enter, or restrict an existing one of ours.
 
-    People make them by hand, with the usual mode. One that holds other things keeps its mode, with
-    a warning.
+    People create folders by hand, with the usual mode. A folder that holds other files keeps its
+    mode, with a warning.
 
     Args:
         path: the folder.
-        marker: a file in it that says that it is ours.
+        marker: a file in it that shows that it is ours.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = path.stat()
@@ -49,15 +49,15 @@ def private_folder(path: Path, *, marker: str) -> None:
 
 
 def boot_id() -> str:
-    """Return the kernel's name for the time since the last boot."""
+    """Return the kernel's id of the current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def place_of(lock: Path) -> str:
-    """Return MACHINE/BOOT/FOLDER of a folder, told by the file that whoever uses it locks.
+    """Return MACHINE/BOOT/FOLDER of a folder, from the file that its user locks.
 
-    Two processes that run at once have no place in common, unless one is a snapshot of a whole
-    machine: a copy of the folder has another lock file, and another machine another boot.
+    Two processes that run at once never share a place, unless one is a snapshot of a whole machine:
+    a copy of the folder has another lock file, and another machine has another boot.
     """
     if not lock.exists():
         lock.touch(mode=0o600)
@@ -66,6 +66,6 @@ def place_of(lock: Path) -> str:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
         machine = ""
-    # The id itself is to be told to nobody, says machine-id(5).
+    # machine-id(5) says that the id itself must not be exposed.
     digest = hashlib.sha256(f"leasehold {machine or boot}".encode()).hexdigest()
     return f"{digest[:16]}/{boot}/{status.st_dev:x}-{status.st_ino:x}"

@@ -1,6 +1,6 @@
-"""Beside a job in its pod: says whether the lease still holds, when the agent may be gone.
+"""Beside a job in its pod: reports whether the lease still holds, even if the agent is gone.
 
-The kubelet asks it every other second and ends the job's container when the answer is no. So a pod
+The kubelet asks it every other second and ends the job's container if the answer is no. So a pod
 ends with its lease even if the agent has died, and if neither of them reaches the API server: all
 of this happens on one node. See docs/adr/0006. Imports only the standard library and is small.
 """
@@ -22,13 +22,13 @@ from typing import Any
 
 #: Between two questions to the agent.
 ASK_EVERY_S = 2.0
-#: Connections that are served at once, and for how long one may be silent. The job is in the same
-#: pod, and could fill the guard's memory with them and then answer in its place.
+#: Connections that are served at once, and how long one may be silent. The job is in the same pod.
+#: It could fill the guard's memory with connections and then answer in its place.
 MOST_CONNECTIONS, SILENT_MOST_S = 32, 5.0
 
 
 class Term:
-    """Until when the lease holds, as far as is known.
+    """The known deadline of the lease.
 
     Args:
         deadline_s: on CLOCK_BOOTTIME, which all containers of a node share.
@@ -38,17 +38,17 @@ class Term:
         self.deadline_s = deadline_s
 
     def holds(self) -> bool:
-        """Tell whether the lease holds."""
+        """Return whether the lease holds."""
         return time.clock_gettime(time.CLOCK_BOOTTIME) < self.deadline_s
 
 
 def ask(endpoint: str, secret: str, *, timeout_s: float = 2.0) -> float | None:
-    """Ask the agent until when the lease holds; None where it gives no answer.
+    """Ask the agent for the lease's deadline; None if it gives no answer.
 
     Args:
         endpoint: ``tcp://host:port``.
         secret: of the lease.
-        timeout_s: until it has answered.
+        timeout_s: the longest wait for the answer.
     """
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     question = json.dumps({"secret": secret, "guard": True}).encode() + b"\n"
@@ -65,7 +65,7 @@ def ask(endpoint: str, secret: str, *, timeout_s: float = 2.0) -> float | None:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection; the oldest one makes room where there are too many."""
+    """A thread for each connection; if there are too many, the oldest is closed."""
 
     request_queue_size = 64
 
@@ -82,7 +82,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of who went away."""
+        """Log nothing about a client that disconnected."""
 
 
 def serve(term: Term, port: int) -> ThreadingHTTPServer:
@@ -98,7 +98,7 @@ def serve(term: Term, port: int) -> ThreadingHTTPServer:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """Say nothing: the kubelet asks every other second."""
+            """Log nothing: the kubelet asks every other second."""
 
     server = _Server(("", port), Handler)
     threading.Thread(target=server.serve_forever, name="guard", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What goes wrong at one lease ends that lease alone, whatever runs under it."""
+"""Isolation: an error at one lease ends that lease alone, in any backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=LeaseRecord)
 
-#: Before a part of the agent that has failed begins anew.
+#: The wait before a failed part of the agent restarts.
 PAUSE_S = 5.0
 
 _log = logging.getLogger("leasehold.agent")
@@ -31,7 +31,7 @@ class Isolated(ABC, Generic[R]):
     _on_change: Callable[[], None]
 
     def place(self) -> str:
-        """Return nothing: every agent of the node finds its jobs; see Backend."""
+        """Return an empty text: every agent of the node finds its jobs; see Backend."""
         return ""
 
     def bring_code(self, link: Link) -> bool:  # noqa: ARG002
@@ -39,10 +39,10 @@ class Isolated(ABC, Generic[R]):
         return False
 
     def perform(self, action: Action) -> None:
-        """Do, or begin to do, what the reconciliation asks for; takes milliseconds at most."""
+        """Perform, or begin, an action of the reconciliation; takes milliseconds at most."""
         try:
             self._perform(action)
-        except Exception as error:  # noqa: BLE001 - the other leases go on
+        except Exception as error:  # noqa: BLE001 - the other leases continue
             lease_id = (
                 action.wanted.lease.lease_id
                 if isinstance(action, Start | Refuse)
@@ -51,38 +51,38 @@ class Isolated(ABC, Generic[R]):
             record = self._records.get(lease_id)
             if record is None and isinstance(action, Start | Refuse):
                 record = self._remember(action.wanted)
-            if record is None:  # forgotten already, but for its files
+            if record is None:  # only its files are left
                 _log.warning("lease %d leaves something behind: %s", lease_id, error)
             else:
                 self._fail(record, error)
 
     def _guarded(self, record: R, work: Callable[[], None]) -> None:
-        """Do something for a lease."""
+        """Do something for a lease; an error ends that lease."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - the other leases go on
+        except Exception as error:  # noqa: BLE001 - the other leases continue
             self._fail(record, error)
 
     @abstractmethod
     def _perform(self, action: Action) -> None:
-        """Do, or begin to do, one thing; whatever it raises ends the lease."""
+        """Perform, or begin, one action; any error ends the lease."""
 
     @abstractmethod
     def _remember(self, wanted: Wanted) -> R:
         """Make a lease's record, in memory alone."""
 
     def _fail(self, record: R, error: Exception) -> None:
-        """Note that the agent has failed at a lease, which is to end."""
+        """Note that the agent has failed at a lease, which must end."""
         record.fail(error)
         self._on_change()
 
 
 async def steadily(work: Callable[[], Awaitable[None]]) -> None:
-    """Run what is to run for ever; after an error of our own once more, for jobs depend on it."""
+    """Run endless work; restart it after an error of our own, because jobs depend on it."""
     while True:
         try:
             await work()
-        except Exception:  # noqa: BLE001 - whatever it is, jobs go on and want to be looked after
+        except Exception:  # noqa: BLE001 - jobs run on and need the agent
             _log.exception("a part of the agent failed and begins anew")
             await asyncio.sleep(PAUSE_S)
         else:

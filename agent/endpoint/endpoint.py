@@ -1,10 +1,10 @@
-"""The job-facing endpoint: jobs report their progress here and learn that they have to leave.
+"""The job-facing endpoint: jobs report their progress here and receive notices to leave.
 
 A Unix socket with one JSON object per line in each direction. A job sends::
 
     {"secret": "...", "rank": 0, "steps_live": 120, "steps_done": 100}
 
-and gets, at once, and again whenever it changes while the connection is open::
+and gets this line, at once, and again whenever it changes while the connection is open::
 
     {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
 
@@ -12,10 +12,10 @@ Everything but ``secret`` may be left out. A job whose batch may change also sen
 ``scheduler.protocol.learning``, which holds until it sends another one.
 A line that cannot be used is answered with ``error`` and changes nothing: one that is too long, or
 a figure beyond the bounds of ``scheduler.protocol.bounds``. Lines after it are taken.
-With ``"code": true`` a line ``{"code_bytes": 4711}`` follows, and behind it so many bytes: the code
-that the lease is started in; or a line with ``error`` that says why not now.
+With ``"code": true`` a line ``{"code_bytes": 4711}`` follows, and after it so many bytes: the code
+that the lease is started in. Or a line with ``error`` follows that gives the reason.
 Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
-tells ``deadline_s``, until when the lease holds on the clock of ``agent.clock``.
+has ``deadline_s``, the lease's deadline on the clock of ``agent.clock``.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-#: Longest path that the kernel takes for a Unix socket, its NUL left out.
+#: Longest path that the kernel accepts for a Unix socket, without its NUL.
 LONGEST_SOCKET_PATH = 107
-#: A line of so many bytes is answered before it has come to its end.
+#: A line of this length is answered before its end.
 PATIENCE_BYTES = 1 << 16
-#: How long a connection may take to say whose it is.
+#: How long a connection may take to name its lease.
 STRANGER_MOST_S = 30.0
-#: How long a connection may take to take what was written to it, when the agent ends.
+#: How long a connection may take to read its pending output when the agent ends.
 CLOSE_MOST_S = 1.0
-#: How long somebody may take to take the code of a lease, and how many are given it at once: it is
+#: How long a connection may take to read the code of a lease, and how many may at once: the code is
 #: in memory meanwhile.
 CODE_MOST_S = 60.0
 MOST_CODES = 2
-#: Lines that a stranger's connection, and that all connections of a lease, may send at once; and
-#: in each second after that.
+#: Lines that a stranger's connection, or all connections of a lease together, may send at once; and
+#: lines in each second after that.
 STRANGER_LINES, STRANGER_LINES_PER_S = 16, 4.0
 LEASE_LINES, LEASE_LINES_PER_S = MOST_CONNECTIONS, 256.0
 #: Lines without the secret of a lease, after which a connection is closed.
 MOST_REFUSED = 16
-#: Passes of the event loop from the acceptance of a connection until ``_serve`` knows it.
+#: Passes of the event loop from the acceptance of a connection until ``_serve`` has it.
 PASSES_TO_SERVE = 4
 
 _log = logging.getLogger("leasehold.agent")
 
 
 class Pace:
-    """How fast lines are taken, so that other connections and the agent have their turns.
+    """Limits the rate of lines, so that other connections and the agent get their turns.
 
     Args:
         at_once: lines that may come at once.
@@ -91,19 +91,19 @@ class Pace:
 
 @dataclass(kw_only=True)
 class Tenant:
-    """A lease as the endpoint knows it.
+    """A lease, for the endpoint.
 
     Attributes:
-        lease_id: which.
-        secret: what its processes prove themselves with.
+        lease_id: its id.
+        secret: its processes identify themselves with it.
         steps_live: steps that were done.
         steps_done: steps that were checkpointed.
-        learning: what the job has measured, if its batch may change and it told so.
+        learning: the job's measurements, if its batch may change and it reported them.
         leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
-        deadline_s: until when the lease holds, on the lease clock; None where nobody needs it.
-        code: returns the code that it is started in, for who brings it there; raises InputError and
-            OSError. None: who starts it has unpacked it already, or there is none.
-        bringing: whether somebody is being given it.
+        deadline_s: the lease's deadline, on the lease clock; None if no guard needs it.
+        code: returns the lease's code, for a pod that fetches it; raises InputError and OSError.
+        None if the code is unpacked already, or there is none.
+        bringing: whether a connection is receiving it.
     """
 
     lease_id: int
@@ -124,7 +124,7 @@ class Tenant:
         self.steps_done = max(self.steps_done, done or 0)
 
     def reply(self, *, guard: bool = False) -> bytes:
-        """Return the line that tells the job whether to leave, and its guard until when."""
+        """Return the line with the job's notice, and for its guard with the deadline."""
         message: dict[str, object] = {"notice": self.leave_by_s is not None}
         if self.leave_by_s is not None:
             message["leave_in_s"] = round(max(self.leave_by_s - lease_clock_s(), 0.0), 3)
@@ -140,7 +140,7 @@ class Endpoint:
         path: of the socket; kept over restarts of the agent, so that jobs find it again.
         on_progress: called after a job has reported.
         listen: (host, port) to listen on as well; None: the socket only.
-        stranger_most_s: how long a connection may take to say whose it is.
+        stranger_most_s: how long a connection may take to name its lease.
     """
 
     def __init__(
@@ -158,7 +158,8 @@ class Endpoint:
             )
         self.path = path
         self._on_progress = on_progress
-        #: A folder in which jobs of other users find the socket, too; None: there are none.
+        #: A folder in which jobs of other users find the socket, too; None if there are no such
+        #: jobs.
         self.door: Path | None = None
         self._tenants: dict[int, Tenant] = {}
         self._listen = listen
@@ -170,7 +171,7 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """The TCP port that is listened on; 0 where there is none."""
+        """The TCP port that the endpoint listens on; 0 if it listens on none."""
         for server in self._servers[1:]:
             for listener in server.sockets:
                 return int(listener.getsockname()[1])
@@ -181,13 +182,13 @@ class Endpoint:
         self._tenants[tenant.lease_id] = tenant
 
     def dismiss(self, lease_id: int) -> None:
-        """Serve a lease no longer."""
+        """Stop serving a lease."""
         tenant = self._tenants.pop(lease_id, None)
         for writer in tuple(tenant.writers) if tenant else ():
             writer.close()
 
     def notify(self, lease_id: int, leave_by_s: float | None) -> None:
-        """Tell a lease's processes to leave, or that they may stay."""
+        """Send a lease's processes a notice to leave, or its withdrawal."""
         tenant = self._tenants[lease_id]
         if tenant.leave_by_s == leave_by_s:
             return
@@ -198,8 +199,8 @@ class Endpoint:
     async def open(self) -> None:
         """Begin to listen; a socket that a dead agent left behind is replaced."""
         self.path.unlink(missing_ok=True)
-        # A server that serves from the beginning takes a turn of the event loop to be made; whoever
-        # is cancelled in that turn never gets to know it, and its socket stays open.
+        # A server that serves from the beginning takes a turn of the event loop to be made. A
+        # caller that is cancelled in that turn never receives it, and its socket stays open.
         self._servers.append(
             await asyncio.start_unix_server(
                 self._serve, path=self.path, limit=LINE_BYTES, start_serving=False
@@ -234,19 +235,19 @@ class Endpoint:
             self.dismiss(lease_id)
         for writer in writers:
             writer.close()
-            # Who does not read what is written to it must not keep the agent from ending.
+            # A job that does not read its connection must not keep the agent from ending.
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_MOST_S):
                     await writer.wait_closed()
             writer.transport.abort()
-        if self._serving:  # those whose jobs have just left are closing by themselves
+        if self._serving:  # connections of jobs that have just left are closing by themselves
             await asyncio.wait(self._serving, timeout=CLOSE_MOST_S)
-            await asyncio.sleep(0)  # a transport is closed in the turn after its last word
+            await asyncio.sleep(0)  # a transport closes in the turn after its last line
         while self._servers:  # from Python 3.12 on this waits for the connections, too
             await self._servers.pop().wait_closed()
 
     async def _stop_accepting(self) -> None:
-        """Accept nobody more, and wait until those who were accepted just now are known.
+        """Accept no more connections, and wait until those just accepted are known.
 
         A server that is closed in between loses their sockets.
         """
@@ -293,12 +294,12 @@ class Endpoint:
     async def _next_line(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, known: bool
     ) -> bytes:
-        """Return the next line, empty at the end; those that are too long are answered here.
+        """Return the next line, empty at the end; lines that are too long are answered here.
 
-        A job that has said who it is may be silent while its lease lasts.
+        A job that has named its lease may be silent while its lease lasts.
 
         Raises:
-            TimeoutError: nobody has said who it is.
+            TimeoutError: the connection has not named its lease in time.
         """
         size, told = 0, False
         async with asyncio.timeout(None if known else self._stranger_most_s):
@@ -324,7 +325,7 @@ class Endpoint:
     def _take(
         self, line: bytes, writer: asyncio.StreamWriter, known: Tenant | None
     ) -> tuple[Tenant | None, bool]:
-        """Take a line in; returns whose connection it is, and whether code is asked for."""
+        """Take in a line; returns the connection's lease, and whether the line asks for code."""
         try:
             message = Reader.of(decoded(line))
             tenant = self._find(message.text("secret", longest=LONGEST_NAME))
@@ -338,7 +339,7 @@ class Endpoint:
         except InputError as error:
             _refuse(str(error), writer)
             return known, False
-        if not rank:  # the others do the same steps
+        if not rank:  # the other ranks do the same steps
             tenant.advance(live, done)
             tenant.learning = measured or tenant.learning
         if known is not None and known is not tenant:
@@ -350,7 +351,7 @@ class Endpoint:
         return tenant, code
 
     async def _give_code(self, tenant: Tenant, writer: asyncio.StreamWriter) -> None:
-        """Send the code of a lease to one who asks at a time; a slow one is cut off."""
+        """Send the code of a lease to one connection at a time; a slow one is cut off."""
         if tenant.code is None or tenant.bringing:
             why = "is being sent already" if tenant.bringing else "is not to be had here"
             _refuse(f"the code of lease {tenant.lease_id} {why}", writer)
@@ -388,6 +389,6 @@ def _refuse_line(size: str, writer: asyncio.StreamWriter) -> None:
 
 
 def _check_room(tenant: Tenant, writer: asyncio.StreamWriter) -> None:
-    """Refuse a connection beyond those that a lease may keep: they are the agent's descriptors."""
+    """Refuse a connection beyond a lease's limit: each one takes a descriptor of the agent."""
     if writer not in tenant.writers and len(tenant.writers) >= MOST_CONNECTIONS:
         raise InputError(f"lease {tenant.lease_id} has {MOST_CONNECTIONS} connections; close some")

@@ -2,8 +2,8 @@
 
 A connection is a *stranger's* until a line on it has the secret of a lease; then it is the lease's.
 If a peer has too many strangers, its oldest one is cut off. If there are too many connections
-altogether, the oldest one is cut off of the lease or peer that has most. So whoever takes all loses
-first, and a program that means well proves itself with its first line.
+altogether, the oldest one of the lease or peer with the most is cut off. So a peer that takes all
+connections loses first, and a well-behaved program identifies itself with its first line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 def room_for_connections() -> int:
-    """Return how many connections leave descriptors for the agent's own work."""
+    """Return the number of connections that leaves descriptors for the agent's own work."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
@@ -46,8 +46,8 @@ class Peers:
     """The open connections.
 
     Args:
-        most: of them.
-        most_strangers: of one peer.
+        most: limit of all connections.
+        most_strangers: limit of strangers of one peer.
     """
 
     def __init__(self, most: int, most_strangers: int = MOST_STRANGERS) -> None:
@@ -57,7 +57,7 @@ class Peers:
         self._groups: dict[str | int, dict[asyncio.StreamWriter, None]] = {}
 
     def __len__(self) -> int:
-        """Return how many connections there are."""
+        """Return the number of connections."""
         return len(self._group_of)
 
     @property
@@ -75,13 +75,13 @@ class Peers:
         self._put(writer, peer)
 
     def know(self, writer: asyncio.StreamWriter, lease_id: int) -> None:
-        """Note whose lease's a connection is."""
+        """Note the lease of a connection."""
         if self._group_of.get(writer, lease_id) != lease_id:
             self.remove(writer)
             self._put(writer, lease_id)
 
     def remove(self, writer: asyncio.StreamWriter) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         group = self._group_of.pop(writer, None)
         if group is not None:
             del self._groups[group][writer]

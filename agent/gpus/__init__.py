@@ -1,1 +1,1 @@
-"""GPUs of this node: the inventory of workers, and how busy they are."""
+"""GPUs of this node: the inventory of workers, and their use."""

@@ -1,4 +1,4 @@
-"""How busy the GPUs of each lease are, as NVML says."""
+"""GPU use of each lease, from NVML."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from agent.gpus.inventory import Inventory
 
-#: A look counts for the time since the one before, but for no longer: a machine may have slept.
+#: A sample counts for the time since the one before, at most for this: a machine may have slept.
 LONGEST_S = 60.0
 
 
 @dataclass(slots=True)
 class GpuMeter:
-    """Adds up how busy GPUs are, lease by lease.
+    """Adds up the use of GPUs for each lease.
 
     NVML's utilisation is the share of its last sample (a sixth of a second to one second) in which
-    a kernel ran. It knows none of an instance of MIG, and of a GPU that two jobs share it cannot
-    say whose kernels ran: both leases are told what the device did.
+    a kernel ran. It has none for an instance of MIG. For a GPU that two jobs share it cannot
+    separate their kernels: both leases get the device's use.
 
     Attributes:
         inventory: the node's workers, and NVML.
@@ -33,11 +33,11 @@ class GpuMeter:
     _looked_s: dict[int, float] = field(default_factory=dict)  # lease -> when
 
     def look(self, leases: Mapping[int, Iterable[int]], now_s: float) -> None:
-        """Look at the workers of leases; takes about a millisecond per GPU, and no other thread.
+        """Sample the workers of leases; takes about a millisecond per GPU, in one thread only.
 
         Args:
-            leases: lease id -> local indices of its workers. Others are forgotten.
-            now_s: on any clock that goes on evenly.
+            leases: lease id -> local indices of its workers. Other leases are dropped.
+            now_s: on any steady clock.
         """
         seen: dict[int, tuple[float, int] | None] = {}
         used: dict[int, GpuUse] = {}
@@ -60,7 +60,7 @@ class GpuMeter:
         self._looked_s = dict.fromkeys(leases, now_s)
 
     def of(self, lease_id: int) -> GpuUse | None:
-        """Return how busy a lease's GPUs were so far; None where that is not known."""
+        """Return the use of a lease's GPUs so far; None if it is not known."""
         use = self._used.get(lease_id)
         return use if use is not None and use.measured_s > 0.0 else None
 

@@ -1,4 +1,4 @@
-"""The workers of this node: found through NVML, or declared where there is no GPU to ask."""
+"""The workers of this node: found through NVML, or declared if NVML finds no GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.errors import ClusterError, InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Where the driver says by which nodes MIG instances are reached.
+#: The driver's files on the device nodes of MIG instances.
 CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 
 
@@ -25,11 +25,11 @@ class Worker:
     Attributes:
         index: local index, from 0 without gaps.
         worker_type: its hardware class.
-        device: what CUDA_VISIBLE_DEVICES calls it: a number in PCI order or a MIG UUID.
+        device: its name in CUDA_VISIBLE_DEVICES: a number in PCI order or a MIG UUID.
         uuid: as NVML names it; None for a declared worker.
         memory_bytes: its memory; None for a declared worker.
         sharing: how two jobs can hold it at once; see ``WorkerReport``.
-        nodes: device nodes by which a job reaches it, where there are any.
+        nodes: device nodes by which a job reaches it, if it has any.
     """
 
     index: int
@@ -47,17 +47,17 @@ class Inventory:
 
     Attributes:
         workers: (n,) by local index.
-        nvml: the loaded NVML module, None where the workers were declared.
+        nvml: the loaded NVML module, None if the workers were declared.
     """
 
     workers: tuple[Worker, ...]
     nvml: Any = None
 
     def environment(self, indices: Sequence[int]) -> dict[str, str]:
-        """Return the variables that show a job exactly these workers, and say what they are.
+        """Return the variables that show a job exactly these workers, and describe them.
 
         Raises:
-            InputError: there is no worker of one of the indices.
+            InputError: an index has no worker.
         """
         for index in indices:
             if not 0 <= index < len(self.workers):
@@ -78,10 +78,10 @@ class Inventory:
         return tuple(dict.fromkeys(node for i in indices for node in self.workers[i].nodes))
 
     def problems(self) -> dict[int, str]:
-        """Ask each worker how it is; takes about a millisecond per GPU.
+        """Ask each worker for its health; takes about a millisecond per GPU.
 
         Returns:
-            by local index, why a worker cannot be used; workers in order are left out.
+            by local index, why a worker cannot be used; healthy workers are left out.
         """
         if self.nvml is None:
             return {}
@@ -109,11 +109,11 @@ def discover(*, names: Mapping[str, str] | None = None, nvml: Any = None) -> Inv
     """Find the NVIDIA GPUs of this machine; a GPU in MIG mode counts as its instances.
 
     Args:
-        names: worker type by NVML's product name, where the derived one is not wanted.
+        names: NVML's product name -> worker type, to replace the derived one.
         nvml: the NVML module; imported when None.
 
     Raises:
-        ClusterError: there is no NVML, no driver or no GPU; says what to do instead.
+        ClusterError: there is no NVML, no driver or no GPU; the message says what to do instead.
     """
     module = _load() if nvml is None else nvml
     try:
@@ -193,7 +193,7 @@ def _worker(
 def _nodes(nvml: Any, handle: Any, slice_: Any, position: int) -> tuple[str, ...]:
     """Return the device nodes of a GPU, or of one of its MIG instances.
 
-    An instance is reached by the node of its GPU and by two capabilities that stand for it alone.
+    An instance is reached by the node of its GPU and by two capabilities of its own.
     """
     try:
         minor = int(nvml.nvmlDeviceGetMinorNumber(handle))

@@ -1,8 +1,8 @@
 """The Kubernetes backend: the leases of one node as pods.
 
-What the loop asks for is only noted; a task per lease brings the pod to it, again and again until
-it is so (``_tend``). What became of the pods is learned from a watch alone. So nothing depends on
-the answer to a request: one that was lost is made good by the watch, or by asking again.
+The loop's actions are only noted. A task per lease brings the pod in line with them, again and
+again until it is (``_tend``). The state of the pods comes from a watch alone. So nothing depends on
+the answer to a request: the watch or the next request makes up for a lost one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ IDLE_S: Final = 5.0
 RETRY_MOST_S: Final = 5.0
 #: How long a forgotten lease's output may still be read before its pod goes.
 LAST_OUTPUT_S: Final = 5.0
-#: A pod that outlives its deletion and grace by so much keeps its workers out of service.
+#: A pod that outlives its deletion and grace by this much keeps its workers out of service.
 STUCK_S: Final = 30.0
 
 
@@ -78,15 +78,15 @@ class KubernetesBackend(Isolated[PodRecord]):
         node: the node's name.
         client: the way to the API server.
         inventory: the node's workers.
-        endpoint: where pods report.
+        endpoint: the endpoint for pods' reports.
         on_change: called when there is something new to do or to report.
         state_dir: private folder of this agent.
         settings: of the pods.
         bounds: how long the steps of a launch may take.
         force_after_s: how long a pod may survive its deletion before it is removed without its
-            node's word, where the job allows that.
-        node_every_s: between two looks at the Node object.
-        log_leases: of how many leases the output is kept.
+        node's confirmation, if the job allows that.
+        node_every_s: between two reads of the Node object.
+        log_leases: the number of leases with kept output.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         return self.held()
 
     async def run(self) -> None:
-        """Bring pods to what is asked for, and watch what becomes of them."""
+        """Bring pods in line with their leases, and watch their state."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for work in (self._pods.run, self._watch.run, self._puller.run, self._steps.run):
@@ -192,7 +192,7 @@ class KubernetesBackend(Isolated[PodRecord]):
                 self._begin(record)
 
     def held(self) -> tuple[Held, ...]:
-        """Return every lease on this node, those that have ended included."""
+        """Return every lease on this node, ended ones included."""
         for record in self._records.values():
             self._guarded(record, partial(self._judge, record))
         return tuple(record.held() for _, record in sorted(self._records.items()))
@@ -202,28 +202,28 @@ class KubernetesBackend(Isolated[PodRecord]):
         return tuple(record.safe_report() for _, record in sorted(self._records.items()))
 
     def states(self) -> dict[int, LeaseState]:
-        """Return where each lease's pod is."""
+        """Return the state of each lease's pod."""
         return {lease_id: record.state() for lease_id, record in self._records.items()}
 
     def running(self) -> set[int]:
-        """Return the leases whose output is not read to its end."""
+        """Return the leases with output that is not read to its end."""
         everything = self._records | self._leaving
         return {lease_id for lease_id, record in everything.items() if not record.output_over}
 
     def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows of these leases' ends."""
+        """Note that the scheduler knows the ends of these leases."""
         for lease_id in lease_ids:
             if lease_id in self._records:
                 self._records[lease_id].delivered = True
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
-        """Note which images the node may soon need."""
+        """Note images that the node may soon need."""
         self._puller.want(images)
 
-    def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:  # noqa: ARG002 - as old as it may be
+    def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:  # noqa: ARG002 - it may be old
         """Return why workers cannot be used: by the node, and by pods that do not go away.
 
-        The two are read at one time with the ends of leases.
+        Both are read together with the ends of leases.
         """
         alive = [record for record in self._records.values() if record.end is None]
         bound = (r for r in alive if r.look is not None and r.look.bound)
@@ -239,10 +239,10 @@ class KubernetesBackend(Isolated[PodRecord]):
         return found
 
     async def run_beside(self, order: DesiredExec) -> Command:
-        """Begin a command in the pod of a job.
+        """Start a command in the pod of a job.
 
         Raises:
-            InputError: there is none on this node, or the agent may not.
+            InputError: the job has no pod on this node, or the agent may not.
         """
         record = self._records.get(order.lease_id)
         look = None if record is None else record.look
@@ -330,7 +330,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             boot=self._boot,
             deadline_s=wanted.deadline_s,
         )
-        # Made for a lease without a pod, too: that nothing was written is told like output.
+        # Created for a lease without a pod, too: that nothing was written is reported like output.
         with contextlib.suppress(OSError):
             make_log_folder(self.logs_dir, lease.lease_id, lease.nonce)
         self._take_in(record)
@@ -369,10 +369,10 @@ class KubernetesBackend(Isolated[PodRecord]):
         return build_pod(record.lease, place, secret=record.tenant.secret, settings=self._settings)
 
     async def _code_of(self, record: PodRecord) -> bytes:
-        """Return the code of a lease for its pod; where nobody has it, the lease ends.
+        """Return the code of a lease for its pod; if it cannot be had, the lease ends.
 
         Raises:
-            InputError: it is not to be had.
+            InputError: the code cannot be had.
             OSError: the scheduler cannot be reached.
         """
         check_awaited(record)
@@ -383,7 +383,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             self._give_up(record, LeaseEnd.FAILED, "", why)
             raise
 
-    # -- what the watches tell ---------------------------------------------------------------------
+    # -- events of the watches ---------------------------------------------------------------------
 
     def _list(self, pods: list[dict[str, Any]]) -> None:
         """Take in all pods of this node with our labels."""
@@ -432,7 +432,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             self._on_change()
 
     def _adopt(self, pod: Mapping[str, Any], lease: DesiredLease | None = None) -> None:
-        """Hold a pod that this agent does not know: the loop ends it where nobody wants it."""
+        """Hold a pod that this agent does not know: the loop ends it if no lease wants it."""
         record = adopted(pod, folder=self._folder, boot=self._boot, lease=lease)
         if record is None:
             name = (pod.get("metadata") or {}).get("name")
@@ -452,7 +452,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             await self._client.delete_pod(self._settings.namespace, name, uid=uid, grace_s=30)
 
     def _note(self, what: str, trouble: str) -> None:
-        """Note what is wrong with a part of the work; an empty text: nothing (any more)."""
+        """Note a problem of a part of the work; an empty text: it has none (any more)."""
         if trouble == self._troubles.get(what, ""):
             return
         if trouble:
@@ -487,7 +487,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             self._give_up(record, end, word, message)
 
     def _give_up(self, record: PodRecord, end: LeaseEnd, word: str, message: str) -> None:
-        """Let a lease that cannot start end, once its pod is gone and its workers are free."""
+        """End a lease that cannot start, once its pod is gone and its workers are free."""
         if record.orders.terminated:
             return
         record.terminated_s = lease_clock_s()
@@ -508,7 +508,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             self._tasks.create_task(work)
 
     async def _tend(self, record: PodRecord) -> None:
-        """Bring a lease's pod to what is asked for, until the lease is forgotten and it is gone."""
+        """Bring a lease's pod in line with its lease, until both are gone."""
         failures = 0
         forgotten_s = math.inf
         while True:
@@ -519,7 +519,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             try:
                 if record.unseen:
                     await self._requests.find(record)
-                    record.poke.clear()  # set by what was found, which is dealt with now
+                    record.poke.clear()  # set by what the request found, which is handled now
                 if await self._step(record, forgotten_s=forgotten_s):
                     break
                 failures = 0
@@ -530,7 +530,7 @@ class KubernetesBackend(Isolated[PodRecord]):
                 wait_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
                 await asyncio.sleep(wait_s)
                 continue
-            except Exception as error:  # noqa: BLE001 - the other leases go on
+            except Exception as error:  # noqa: BLE001 - the other leases continue
                 self._fail(record, error)
                 if record.give_up():
                     self._on_change()
@@ -545,7 +545,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         record.forget()
 
     async def _step(self, record: PodRecord, *, forgotten_s: float) -> bool:
-        """Make the next request for a lease, if one is needed; return whether it is done with."""
+        """Make the next request for a lease, if one is needed; return whether it is finished."""
         if record.forgotten:
             waited_s = lease_clock_s() - forgotten_s
             if record.pod is None or record.gone:
@@ -554,8 +554,8 @@ class KubernetesBackend(Isolated[PodRecord]):
                 await self._requests.delete(record, 1)
             return False
         if record.end is None and record.over and record.awaits_node:
-            # Who drains a node cordons it first, and evicts then. Were the end told before the
-            # cordon, the next pod would be granted the node that this one was sent away from.
+            # An operator that drains a node cordons it first, and evicts then. If the end were
+            # reported before the cordon, the next pod would be granted the same node.
             await self._watch.look()
             record.node_read = True
         if not record.failure:
@@ -564,14 +564,14 @@ class KubernetesBackend(Isolated[PodRecord]):
             return False
         if record.terminated_s is not None or record.kill_s is not None:
             await self._requests.end(record)
-        elif record.pod is None or record.lease.secret_env:  # the first try was in vain
+        elif record.pod is None or record.lease.secret_env:  # the first try failed
             await self._requests.make(record)
         elif record.look is not None and record.look.job_over and record.look.others:
             await self._requests.delete(record)
         return False
 
     def _take_error(self, record: PodRecord, error: KubernetesError) -> None:
-        """Note why a request failed, and end a lease that will not start for it."""
+        """Note why a request failed, and end a lease that cannot start because of it."""
         self._note("create", str(error))
         if record.pod is not None or record.end is not None:
             return
@@ -587,7 +587,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             record.close(LeaseEnd.FAILED, str(error))
         elif waited_s > self._bounds.trouble_s:
             if isinstance(error, KubernetesUnreachableError):
-                # It may have been made all the same: it ends when the server says what there is.
+                # The pod may exist all the same: the lease ends when the server reports the pods.
                 self._give_up(record, LeaseEnd.LOST, word, str(error))
             else:
                 record.output_over = True

@@ -1,8 +1,8 @@
 """The only module that knows Kubernetes' client: plain objects in and out, typed errors.
 
 Requests go through the asynchronous client of the official package, but without its models, which
-cost more per object than everything else here. What the package gives is the way to the server:
-addresses, certificates, and tokens that are read anew when they change.
+cost more per object than everything else here. The package provides the connection to the server:
+addresses, certificates, and tokens that are read again when they change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
     from kubernetes.aio.client.rest import RESTResponse
 
-#: Who last wrote a field of an object.
+#: The name of the last writer of an object's field.
 FIELD_MANAGER: Final = "leasehold-agent"
 #: Objects of one page of a list.
 PAGE: Final = 500
@@ -37,7 +37,7 @@ class KubernetesError(LeaseholdError):
     """The API server refused a request, or could not be asked.
 
     Attributes:
-        status: HTTP status; 0 where there was no answer.
+        status: HTTP status; 0 if there was no answer.
         reason: Kubernetes' word for it, such as ``Forbidden`` or ``AlreadyExists``.
     """
 
@@ -48,7 +48,7 @@ class KubernetesError(LeaseholdError):
 
 
 class KubernetesUnreachableError(KubernetesError):
-    """No answer, or one that says to come again; the same request may succeed later."""
+    """No answer, or one that asks to retry; the same request may succeed later."""
 
 
 class PermissionDeniedError(KubernetesError):
@@ -60,11 +60,11 @@ class QuotaExceededError(KubernetesError):
 
 
 class AdmissionRefusedError(KubernetesError):
-    """The object was looked at and refused: by a webhook, a policy, or as invalid."""
+    """The object was checked and refused: by a webhook, a policy, or as invalid."""
 
 
 class ExistsError(KubernetesError):
-    """There is an object of that name already."""
+    """An object of that name exists already."""
 
 
 class GoneError(KubernetesError):
@@ -82,7 +82,7 @@ async def connect(
 
     Args:
         kubeconfig: the file; None: the pod's own account, or else the user's own file.
-        context: which context of the file; empty: its current one.
+        context: the context of the file; empty: its current one.
         settings: times.
 
     Raises:
@@ -112,8 +112,8 @@ async def connect(
 class KubernetesClient:
     """Asks the API server.
 
-    Every call raises KubernetesUnreachableError where no good answer came in time, after some
-    attempts, PermissionDeniedError where the account may not do it, and else a KubernetesError.
+    Every call raises KubernetesUnreachableError if no good answer came in time, after some
+    attempts, PermissionDeniedError if the account may not do it, and else a KubernetesError.
 
     Args:
         api: the package's client; closed with this one.
@@ -154,8 +154,8 @@ class KubernetesClient:
             namespace: empty for all.
             labels: a label selector.
             fields: a field selector.
-            kind: of other objects than pods, as paths call it.
-            keep: tells of an object whether it is wanted; the others are let go page by page.
+            kind: of other objects than pods, as paths name it.
+            keep: returns whether an object is wanted; the others are dropped page by page.
         """
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
         items: list[dict[str, Any]] = []
@@ -177,10 +177,10 @@ class KubernetesClient:
         fields: str = "",
         kind: str = "pods",
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield what happens to pods, until the server or the time limit ends it.
+        """Yield events of pods, until the server or the time limit ends it.
 
         Args:
-            version: from where on.
+            version: the version to start from.
             namespace: empty for all.
             labels: a label selector.
             fields: a field selector.
@@ -212,28 +212,28 @@ class KubernetesClient:
             yield str(event.get("type")), item
 
     async def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a pod.
+        """Create a pod.
 
         Raises:
-            ExistsError: there is one of that name.
-            QuotaExceededError: a quota stands against it.
+            ExistsError: a pod of that name exists.
+            QuotaExceededError: a quota does not allow it.
             AdmissionRefusedError: it was refused.
         """
         return await self._create("pods", pod)
 
     async def create_service(self, service: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a Service; raises as ``create_pod``."""
+        """Create a Service; raises as ``create_pod``."""
         return await self._create("services", service)
 
     async def create_secret(self, secret: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a Secret; raises as ``create_pod``."""
+        """Create a Secret; raises as ``create_pod``."""
         return await self._create("secrets", secret)
 
     async def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return a pod.
 
         Raises:
-            MissingError: there is none.
+            MissingError: there is no such pod.
         """
         return await self._json("GET", f"{_pods(namespace)}/{quote(name)}")
 
@@ -257,10 +257,10 @@ class KubernetesClient:
     async def patch_config_map(
         self, namespace: str, name: str, patch: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change a ConfigMap as a merge patch says, and return it as it is then.
+        """Apply a merge patch to a ConfigMap, and return the new object.
 
         Raises:
-            MissingError: there is none.
+            MissingError: there is no such ConfigMap.
         """
         path = f"{_objects(namespace, 'configmaps')}/{quote(name)}"
         query = {"fieldManager": FIELD_MANAGER}
@@ -270,13 +270,13 @@ class KubernetesClient:
         """Delete a pod, if it still is the one with that uid.
 
         Args:
-            namespace: where.
+            namespace: of the pod.
             name: its name.
-            uid: of the pod that is meant; another one of the same name stays.
+            uid: of the pod; another one of the same name stays.
             grace_s: from SIGTERM to SIGKILL; 0 removes the object without waiting for its node.
 
         Returns:
-            False if there is no such pod, which is as good.
+            False if there is no such pod, which is equally good.
         """
         body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         body |= {"gracePeriodSeconds": grace_s, "preconditions": {"uid": uid}}
@@ -296,11 +296,11 @@ class KubernetesClient:
         """Yield lines of output with their times in front, until it ends or pauses for long.
 
         Args:
-            namespace: where.
+            namespace: of the pod.
             name: the pod.
-            container: whose output.
+            container: its container.
             since: RFC 3339 time, whole seconds count; empty: from the beginning.
-            limit_bytes: after so much the server ends the stream.
+            limit_bytes: after this much the server ends the stream.
         """
         query = {"container": container, "follow": "true", "timestamps": "true"}
         query |= {"sinceTime": since, "limitBytes": str(limit_bytes)}
@@ -319,14 +319,14 @@ class KubernetesClient:
         reads: bool,
         protocols: Sequence[str],
     ) -> ClientWebSocketResponse:
-        """Begin a command in a container; returns the socket that carries its streams.
+        """Start a command in a container; returns the socket that carries its streams.
 
         Args:
             namespace: of the pod.
             pod: its name.
-            container: which of its containers.
+            container: one of its containers.
             command: with its arguments.
-            reads: whether it is given a standard input.
+            reads: whether it gets a standard input.
             protocols: of the socket, the best first.
         """
         import aiohttp  # noqa: PLC0415 - with the package
@@ -341,7 +341,7 @@ class KubernetesClient:
             _, url, headers, _, _ = await self._api.param_serialize(
                 "GET", path, query_params=query, auth_settings=["BearerToken"]
             )
-            # The package makes its connections with the first request.
+            # The package opens its connections with the first request.
             rest = self._api.rest_client
             if rest.pool_manager is None:
                 rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - it has no other way
@@ -349,7 +349,7 @@ class KubernetesClient:
                 return await rest.pool_manager.ws_connect(
                     url.replace("http", "ws", 1), headers=headers, protocols=protocols
                 )
-        except aiohttp.WSServerHandshakeError as error:  # without the server's words
+        except aiohttp.WSServerHandshakeError as error:  # without the server's message
             raise _error(error.status, {}, what) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubernetesUnreachableError(f"{what}: no answer ({_words(error)})") from error
@@ -388,7 +388,7 @@ class KubernetesClient:
         total_s: float | None = None,
         silent_s: float | None = None,
     ) -> RESTResponse:
-        """Ask until the server is not too busy to answer, some times at most."""
+        """Retry until the server is not too busy to answer, a limited number of times."""
         for attempt in range(self.settings.retries + 1):
             try:
                 return await self._try(

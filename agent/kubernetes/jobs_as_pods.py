@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PodJobs(NodeBackend):
-    """Runs jobs as pods of one node of a cluster, on the workers that Kubernetes says it has.
+    """Runs jobs as pods of one node of a cluster, on the workers that Kubernetes reports for it.
 
     Attributes:
-        node: the node's name, as the agent's own pod is told it.
-        address: the node's, likewise.
-        health_most_s: the node's workers are looked up in memory there, so often at least.
+        node: the node's name, from the agent's own pod.
+        address: the node's address, from the agent's own pod.
+        health_most_s: longest time between two checks of the workers, which are in memory.
         pods: of the pods.
-        kubeconfig: how to reach the cluster; None: as the account of the agent's own pod.
-        context: which context of that file.
+        kubeconfig: the file that describes the cluster; None: the account of the agent's own pod.
+        context: the context of that file.
         listen: address on which pods reach the agent.
         sharing: worker type -> how jobs share it.
         bounds: how long the steps of a pod's launch may take.
@@ -56,7 +56,7 @@ class PodJobs(NodeBackend):
 
     @contextlib.asynccontextmanager
     async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
-        """Find the account by which the cluster is reached."""
+        """Connect to the cluster with the account found."""
         plain = declared(",".join(setup.workers)).workers if setup.workers else ()
         inventory = NodeInventory(
             instance=self.pods.instance,

@@ -1,4 +1,4 @@
-"""Names, labels and annotations of what a lease is in Kubernetes. Pure."""
+"""Names, labels and annotations of a lease's objects in Kubernetes. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 #: Longest label value, host name and Service name.
 LONGEST: Final = 63
-#: Hexadecimal digits by which a name that had to be changed stays apart from others.
+#: Hexadecimal digits that keep a changed name apart from others.
 HASH_DIGITS: Final = 8
-#: Before the names of our own labels and annotations.
+#: The prefix of our own labels and annotations.
 OWN: Final = "leasehold.dev/"
 LEASE: Final = OWN + "lease"
 TOKEN: Final = OWN + "token"
@@ -27,16 +27,16 @@ ATTEMPT: Final = OWN + "attempt"
 RANK: Final = OWN + "rank"
 NODE: Final = OWN + "node"
 INSTANCE: Final = "app.kubernetes.io/instance"
-#: Whose the job is; for admission policies and network policies of the cluster.
+#: The job's project and owner; for admission policies and network policies of the cluster.
 PROJECT: Final = OWN + "project"
 OWNER: Final = OWN + "owner"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 AGENT: Final = "leasehold-agent"
-#: Annotations: the job's id as it is, the lease as JSON, why the pod is being deleted.
+#: Annotations: the job's id unchanged, the lease as JSON, why the pod is being deleted.
 JOB_ID: Final = OWN + "job-id"
 LEASE_JSON: Final = OWN + "lease-json"
 ENDING: Final = OWN + "ending"
-#: What the last one says where the job itself has ended, and only other containers are left.
+#: The value of the last one if the job itself has ended, and only other containers are left.
 JOB_ENDED: Final = "the job has ended"
 _SECRET_OF_POD: Final = re.compile(r"[a-z0-9][a-z0-9.-]*-\d+-\d+-[0-9a-f]{20}(?![a-z0-9-])")
 
@@ -59,28 +59,28 @@ def secret_of_pod(pod: str, digest: str) -> str:
 
     Args:
         pod: name of the pod.
-        digest: 20 hexadecimal digits that nobody guesses.
+        digest: 20 hexadecimal digits that cannot be guessed.
     """
     return f"{pod}-{digest}"
 
 
 def names_secret_of_pod(text: str) -> bool:
-    """Tell whether a name is that of a Secret with some pod's secret variables."""
+    """Return whether a name is that of a Secret with some pod's secret variables."""
     return _SECRET_OF_POD.fullmatch(text) is not None
 
 
 def without_secrets_of_pods(text: str) -> str:
-    """Return a text in which no Secret with a pod's secret variables is named."""
+    """Return a text with the names of such Secrets replaced."""
     return _SECRET_OF_POD.sub("***", text)
 
 
 def uid_of(pod: Mapping[str, Any]) -> str:
-    """Return a pod's uid; empty where it tells none."""
+    """Return a pod's uid; empty if it has none."""
     return str((pod.get("metadata") or {}).get("uid") or "")
 
 
 def lease_of(pod: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a pod's lease and fencing token by its labels; -1 where they do not say."""
+    """Return a pod's lease and fencing token from its labels; -1 if they are missing."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
     values = (labels.get(LEASE, ""), labels.get(TOKEN, ""))
     lease_id, token = (int(v) if v.isdecimal() else -1 for v in values)
@@ -93,7 +93,7 @@ def service_name(job_id: str, attempt: int) -> str:
 
 
 def label_value(text: str) -> str:
-    """Return a text as a label's value: what does not fit is replaced and a hash is added."""
+    """Return a text as a label's value: unfit characters are replaced and a hash is added."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")
     if plain == text and len(text) <= LONGEST:
         return text
@@ -131,7 +131,7 @@ def attempt_labels(lease: DesiredLease, *, instance: str) -> dict[str, str]:
 
 
 def lease_annotations(lease: DesiredLease) -> dict[str, str]:
-    """Return the annotations from which an agent that has lost its files knows the lease again."""
+    """Return the annotations from which an agent without its files restores the lease."""
     plain = to_dict(lease) | {"env": {}, "kubernetes": {}}
     if "force_delete" in lease.kubernetes:
         plain["kubernetes"] = {"force_delete": lease.kubernetes["force_delete"]}
@@ -139,7 +139,7 @@ def lease_annotations(lease: DesiredLease) -> dict[str, str]:
 
 
 def is_ours(pod: Mapping[str, Any], *, instance: str) -> bool:
-    """Tell whether an agent of this installation has made a pod."""
+    """Return whether an agent of this installation has made a pod."""
     labels = pod.get("metadata", {}).get("labels") or {}
     return labels.get(MANAGED_BY) == AGENT and labels.get(INSTANCE) == label_value(instance)
 

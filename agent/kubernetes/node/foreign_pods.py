@@ -1,7 +1,7 @@
-"""Who else holds accelerators: counted once for the whole cluster, and told to each node's agent.
+"""Accelerators that other pods hold: counted once for the cluster, and read by each agent.
 
-One program reads the pods of all namespaces, so that no agent has to, and writes what they hold
-into ConfigMaps. An agent reads the one in which its node is counted. Nodes are spread over a fixed
+One program reads the pods of all namespaces, so that no agent has to, and writes the accelerators
+that they hold into ConfigMaps. An agent reads the one with its node. Nodes are spread over a fixed
 number of them: their names are known beforehand, and rights can be given for them alone.
 """
 
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.foreign_pods")
 
-#: ConfigMaps over which the nodes are spread; the chart makes them.
+#: The number of ConfigMaps for the nodes; the chart creates them.
 SHARDS: Final = 16
-#: The counter writes at least so often, whether something has changed or not.
+#: The counter writes at least this often, changed or not.
 BEAT_S: Final = 60.0
-#: A count that was not written for so long is said to be old.
+#: A count that was not written for this long is reported as old.
 OLD_S: Final = 5 * BEAT_S
 #: Annotation: when it was last counted.
 COUNTED: Final = OWN + "counted"
-#: What is bound to a node and has not ended.
+#: Pods that are bound to a node and have not ended.
 _FIELDS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _GATHER_S: Final = 0.2
 _AGAIN_S: Final = 5.0
 
 
 def shard_of(node: str) -> int:
-    """Return in which ConfigMap a node is counted."""
+    """Return the ConfigMap that counts a node."""
     return zlib.crc32(node.encode()) % SHARDS
 
 
 def place_of(text: str) -> tuple[str, str]:
-    """Return namespace and first part of the names of the ConfigMaps, written NAMESPACE/NAME.
+    """Return namespace and name prefix of the ConfigMaps, written NAMESPACE/NAME.
 
     Raises:
         InputError: it is malformed.
@@ -61,7 +61,7 @@ def place_of(text: str) -> tuple[str, str]:
 
 
 def read_count(item: Mapping[str, Any], node: str) -> dict[str, Counter[str]]:
-    """Return from a ConfigMap which pods of others on a node hold how much; see ``PodCounter``.
+    """Return from a ConfigMap how much each other pod on a node holds; see ``PodCounter``.
 
     Raises:
         ValueError: it is no count.
@@ -79,13 +79,13 @@ def read_count(item: Mapping[str, Any], node: str) -> dict[str, Counter[str]]:
 
 
 class PodCounter:
-    """Counts what pods of others hold, by node, and writes it down.
+    """Counts the accelerators that other pods hold, by node, and writes the counts.
 
     Args:
         client: the way to the API server.
         namespace: of the ConfigMaps.
-        name: their names begin so; the number of the shard follows.
-        instance: of this installation, whose own pods are not counted.
+        name: the prefix of their names; the number of the shard follows.
+        instance: of this installation, which does not count its own pods.
         beat_s: see ``BEAT_S``.
     """
 
@@ -100,7 +100,7 @@ class PodCounter:
     ) -> None:
         self._client, self._namespace, self._name = client, namespace, name
         self._instance, self._beat_s = instance, beat_s
-        #: By uid: node, namespace/name, how much of what.
+        #: By uid: node, namespace/name, amount of each resource.
         self._held: dict[str, tuple[str, str, Counter[str]]] = {}
         self._listed, self._news = asyncio.Event(), asyncio.Event()
         self._dirty: set[int] = set()
@@ -121,7 +121,7 @@ class PodCounter:
             tasks.create_task(self._write())
 
     def counted(self, shard: int) -> dict[str, str]:
-        """Return the data of a ConfigMap: by node, as JSON, how much each pod holds of what."""
+        """Return the data of a ConfigMap: by node, as JSON, the resources that each pod holds."""
         nodes: dict[str, dict[str, dict[str, int]]] = {}
         for node, pod, held in self._held.values():
             if shard_of(node) == shard:
@@ -131,7 +131,7 @@ class PodCounter:
     def _counts(self, pod: Mapping[str, Any]) -> bool:
         try:
             return not is_ours(pod, instance=self._instance) and bool(claims(pod))
-        except Exception as error:  # noqa: BLE001 - they are anybody's
+        except Exception as error:  # noqa: BLE001 - pods may hold anything
             _log.warning("what pod %s holds cannot be told: %s", full_name(pod), error)
             return False
 
@@ -165,12 +165,12 @@ class PodCounter:
             try:
                 async with asyncio.timeout(self._beat_s):
                     await self._news.wait()
-                await asyncio.sleep(_GATHER_S)  # a job array comes as many pods
+                await asyncio.sleep(_GATHER_S)  # a job array creates many pods
             except TimeoutError:
-                self._dirty = set(range(SHARDS))  # somebody may have changed one meanwhile, too
+                self._dirty = set(range(SHARDS))  # others may have changed one meanwhile, too
 
     async def _write_shard(self, shard: int) -> bool:
-        """Write a ConfigMap, and take out what is not ours there; return whether it is done."""
+        """Write a ConfigMap, and remove foreign entries from it; return whether that is done."""
         name = f"{self._name}-{shard}"
         wanted = self.counted(shard)
         meta = {"annotations": {COUNTED: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}}
@@ -203,7 +203,7 @@ def _entry(pod: Mapping[str, Any]) -> tuple[str, str, Counter[str]]:
 
 
 async def count_pods(counter: PodCounter, stop: asyncio.Event) -> None:
-    """Run a counter until it is told to stop."""
+    """Run a counter until the event stops it."""
     task = asyncio.ensure_future(counter.run())
     waits = asyncio.ensure_future(stop.wait())
     try:

@@ -1,7 +1,7 @@
-"""Images that are pulled before a job needs them: by a pod of a moment that asks for no worker.
+"""Images that are pulled before a job needs them: by a short-lived pod without a worker.
 
-Only the kubelet can put an image on its node, and only for a pod. Such a pod runs nothing: that its
-command may not exist in the image does not matter, since by then the image is there.
+Only the kubelet can put an image on its node, and only for a pod. Such a pod runs nothing. Its
+command may be missing in the image, but by then the image is there.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: The node that a pod pulls for. Not the label of jobs' pods, among which it does not belong.
+#: The node that a pod pulls for. Not the label of jobs' pods, which it is not one of.
 PULL_NODE: Final = OWN + "pull-node"
-#: Between two looks at a pull, and the longest one.
+#: Between two checks of a pull, and the longest pull.
 LOOK_EVERY_S: Final = 2.0
 PULL_MOST_S: Final = 1800
-#: A pull that came to nothing is tried again after so long.
+#: The wait before a failed pull is tried again.
 AGAIN_S: Final = 600.0
-#: What a container waits for while its image is still on the way, or cannot be had.
+#: Waiting reasons of a container while its image is on the way, or cannot be had.
 _COMING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _FAILING: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"})
 
@@ -64,7 +64,7 @@ def build_pull_pod(
     """Return the pod that brings an image to a node. Pure.
 
     Args:
-        image: which.
+        image: the image.
         node: the node's name.
         hostname: its label ``kubernetes.io/hostname``.
         settings: of the installation.
@@ -90,7 +90,7 @@ def build_pull_pod(
                 "image": image.name,
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["true"],
-                # An image may say that it wants to see all devices of the node.
+                # Some images ask to see all devices of the node.
                 "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
                 "resources": {
                     "requests": {"cpu": "1m", "memory": "8Mi"},
@@ -121,7 +121,7 @@ def build_pull_pod(
 
 
 def pull_labels(*, node: str, settings: PodSettings) -> dict[str, str]:
-    """Return the labels by which the pods that pull for a node are found."""
+    """Return the labels of the pods that pull for a node."""
     return {
         INSTANCE: label_value(settings.instance),
         MANAGED_BY: AGENT,
@@ -143,15 +143,15 @@ def outcome(pod: Mapping[str, Any]) -> bool | None:
 
 
 class ImagePuller:
-    """Brings images to a node, one at a time. What it cannot do, it leaves: jobs pull themselves.
+    """Brings images to a node, one at a time. If it fails, jobs pull images themselves.
 
     Args:
         client: the way to the API server.
         node: the node's name.
         node_object: returns the Node as last read.
-        hostname: returns the label by which pods are pinned.
+        hostname: returns the label that pins pods to the node.
         settings: of the pods.
-        look_every_s: between two looks at a pull.
+        look_every_s: between two checks of a pull.
     """
 
     def __init__(
@@ -169,18 +169,18 @@ class ImagePuller:
         self._look_every_s = look_every_s
         self._wanted: tuple[DesiredImage, ...] = ()
         self._news = asyncio.Event()
-        #: image -> when it may be pulled (again), on the lease clock.
+        #: image -> the earliest time of its next pull, on the lease clock.
         self._not_before: dict[str, float] = {}
         self._swept = False
 
     def want(self, images: tuple[DesiredImage, ...]) -> None:
-        """Note which images the node may soon need."""
+        """Note images that the node may soon need."""
         if images != self._wanted:
             self._wanted = images
             self._news.set()
 
     async def run(self) -> None:
-        """Pull what is wanted until cancelled."""
+        """Pull wanted images until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S if self._wanted else None):
@@ -206,7 +206,7 @@ class ImagePuller:
         return None
 
     async def _sweep(self) -> None:
-        """Delete what an earlier agent has left."""
+        """Delete the pods that an earlier agent has left."""
         if self._swept:
             return
         labels = pull_labels(node=self._node, settings=self._settings)
@@ -221,7 +221,7 @@ class ImagePuller:
             image, node=self._node, hostname=self._hostname(), settings=self._settings
         )
         namespace, name = self._settings.namespace, pod["metadata"]["name"]
-        self._swept = False  # until it was deleted
+        self._swept = False  # until the pod is deleted
         try:
             made = await self._client.create_pod(pod)
         except ExistsError:
@@ -234,7 +234,7 @@ class ImagePuller:
                 await asyncio.sleep(self._look_every_s)
                 made = await self._client.pod(namespace, name)
         except MissingError:
-            return  # somebody has deleted it
+            return  # another client has deleted it
         await self._delete(made)
         self._swept = True
         if brought:

@@ -1,4 +1,4 @@
-"""Keeps up with a Node object, and with what pods of others on it hold."""
+"""Watches a Node object, and the resources that other pods on it hold."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from agent.kubernetes.client import KubernetesClient
     from agent.kubernetes.node.workers import NodeInventory
 
-#: How long the end of a pod that was taken away waits for a look at its node.
+#: How long the end of an evicted pod waits for a read of its node.
 LOOK_MOST_S: Final = 30.0
-#: Between two attempts of such a look.
+#: Between two attempts of such a read.
 LOOK_AGAIN_S: Final = 0.5
 
 
 class NodeWatch:
-    """Tells a node's inventory how the node is.
+    """Updates a node's inventory.
 
     Args:
         node: the node's name.
         client: the way to the API server.
         inventory: of the node.
         on_change: called when the Node object was read.
-        on_trouble: called with a name and what is wrong; empty when it works (again).
-        every_s: between two looks at the Node object.
+        on_trouble: called with a name and the problem; empty when it works (again).
+        every_s: between two reads of the Node object.
         look_most_s: longest time that ``look`` takes.
-        counted: where pods of others are counted for all nodes, as NAMESPACE/NAME; ``watch``: this
-            agent reads all pods on its node itself; empty: nobody counts them.
+        counted: the counts of other pods for all nodes, as NAMESPACE/NAME; ``watch``: this agent
+        reads all pods on its node itself; empty: they are not counted.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class NodeWatch:
         self._every_s, self._look_most_s = every_s, look_most_s
         self._others: dict[str, Mapping[str, Any]] = {}
         self._pods: PodWatch | None = None
-        #: What the count says of its time, and when it last said something else.
+        #: The time in the count, and when that last changed here.
         self._counted_at, self._counted_s = "", 0.0
         self._counted = counted if counted != "watch" else ""
         if self._counted:
@@ -83,7 +83,7 @@ class NodeWatch:
             )
 
     async def read(self) -> None:
-        """Take in the Node object as it is now.
+        """Read the current Node object.
 
         Raises:
             KubernetesError: it cannot be read.
@@ -92,7 +92,7 @@ class NodeWatch:
         self._inventory.read_node(await self._client.node(self._node))
 
     async def look(self) -> None:
-        """Do so as soon as it can be done, and give up in time where it cannot."""
+        """Read the node as soon as possible; give up after ``look_most_s``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._look_most_s):
                 while True:
@@ -101,13 +101,13 @@ class NodeWatch:
                     await asyncio.sleep(LOOK_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
 
     async def list_others(self) -> None:
-        """Take in what pods of others on the node hold, if that is allowed."""
+        """Read the resources that other pods on the node hold, if that is allowed."""
         if self._pods is not None:
             with contextlib.suppress(KubernetesError):
                 await self._pods.list()
 
     async def run(self) -> None:
-        """Keep up until cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._pods is not None:
                 tasks.create_task(self._pods.run())
@@ -158,7 +158,7 @@ class NodeWatch:
             self._list_count([dict(item)])
 
     def _read_count(self, item: Mapping[str, Any]) -> None:
-        # When it was counted stands in another clock's time: what counts is when it changed here.
+        # The count's time is another clock's, so the time of its change here is used.
         counted = str(((item.get("metadata") or {}).get("annotations") or {}).get(COUNTED, ""))
         if counted != self._counted_at or not self._counted_s:
             self._counted_at, self._counted_s = counted, lease_clock_s()
@@ -172,7 +172,7 @@ class NodeWatch:
     def _read_others(self) -> None:
         try:
             self._inventory.read_pods(self._others.values())
-        except Exception as error:  # noqa: BLE001 - they are anybody's
+        except Exception as error:  # noqa: BLE001 - pods may hold anything
             self._on_trouble("pods", f"what other pods hold cannot be told: {error}")
         else:
             self._on_trouble("pods", "")

@@ -1,4 +1,4 @@
-"""The workers of a Kubernetes node: from its labels and resources, and who else holds them."""
+"""The workers of a Kubernetes node: from its labels and resources, and their other holders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRODUCT: Final = "nvidia.com/gpu.product"
 _STRATEGY, _REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
 _COUNT, _MIG = "nvidia.com/gpu.count", "nvidia.com/mig.strategy"
 _AMD_LABELS: Final = ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
-#: For so long the device plugin may offer less than pods of leases hold, as when it restarts.
+#: How long the device plugin may offer less than pods of leases hold, as when it restarts.
 PLUGIN_AWAY_S: Final = 300.0
 #: Ways in which two jobs can hold a worker.
 SHARING: Final = ("exclusive", "time-slicing", "mps", "visible")
@@ -33,7 +33,7 @@ class NodeWorker(PodWorker):
 
     Attributes:
         index: local index, from 0 without gaps.
-        replicas: how often its resource counts it: more than once where jobs share it.
+        replicas: how often its resource counts it: more than once if jobs share it.
     """
 
     index: int
@@ -47,13 +47,13 @@ def workers_of(
     sharing: Mapping[str, str] = MappingProxyType({}),
     plain: Sequence[str] = (),
 ) -> tuple[NodeWorker, ...]:
-    """Return the workers that a Node object tells of.
+    """Return the workers of a Node object.
 
     Args:
         node: the object.
-        names: worker type by product label, where the derived one is not wanted.
-        sharing: worker type -> how jobs share it, where the node's labels do not tell.
-        plain: worker types, one by worker, of a node without accelerators.
+        names: product label -> worker type, to replace the derived one.
+        sharing: worker type -> how jobs share it, if the node's labels do not say.
+        plain: worker types, one for each worker, of a node without accelerators.
 
     Raises:
         InputError: a way of sharing is unknown.
@@ -114,7 +114,7 @@ def obstacle(node: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) 
 
 
 def claims(pod: Mapping[str, Any]) -> Counter[str]:
-    """Return how much of which accelerator resource a pod holds; nothing once it has ended."""
+    """Return how much of each accelerator resource a pod holds; empty once it has ended."""
     if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
         return Counter()
     spec = pod.get("spec") or {}
@@ -127,19 +127,19 @@ def claims(pod: Mapping[str, Any]) -> Counter[str]:
 
 @dataclass(kw_only=True)
 class NodeInventory:
-    """The workers of a node as its object and the pods on it change.
+    """The workers of a node, updated from its object and the pods on it.
 
-    A worker is never taken off the list while the agent lives: what the device plugin stops to
-    offer has a problem, and may come back.
+    A worker stays on the list while the agent lives: a worker that the device plugin no longer
+    offers has a problem, and may come back.
 
     Attributes:
-        instance: of this installation; its own pods are not strangers.
+        instance: of this installation; its own pods are not counted as others.
         tolerations: of the pods that are made here.
         names: see ``workers_of``.
         sharing: see ``workers_of``.
         plain: see ``workers_of``.
         node: the Node object as last read.
-        remark: what a person should know of the node.
+        remark: a text for people on the node.
         clock: the time, for tests.
     """
 
@@ -165,7 +165,7 @@ class NodeInventory:
 
     @property
     def hostname(self) -> str:
-        """The label by which pods are pinned to the node."""
+        """The label that pins pods to the node."""
         metadata = self.node.get("metadata") or {}
         labels = metadata.get("labels") or {}
         return str(labels.get(HOSTNAME) or metadata.get("name") or "")
@@ -193,7 +193,7 @@ class NodeInventory:
             self._workers = found
 
     def read_pods(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        """Take in all pods on the node; those of this installation are passed over."""
+        """Take in all pods on the node; those of this installation are skipped."""
         found = {}
         for pod in pods:
             if not is_ours(pod, instance=self.instance) and (own := claims(pod)):
@@ -201,18 +201,18 @@ class NodeInventory:
         self.read_strangers(found)
 
     def read_strangers(self, holders: Mapping[str, Counter[str]]) -> None:
-        """Take in how much of which resource pods of others on the node hold, by their names."""
+        """Take in the resources that other pods on the node hold, by pod name."""
         self._strangers = dict(holders)
 
     def hold(self, indices: Collection[int], *, bound: Collection[int]) -> None:
-        """Note which workers leases hold, and under which of them there is a pod on the node."""
+        """Note the workers that leases hold, and those whose lease has a pod on the node."""
         self._held, self._bound = frozenset(indices), frozenset(bound)
 
     def pick(self, indices: Sequence[int]) -> tuple[NodeWorker, ...]:
         """Return the workers of these indices.
 
         Raises:
-            InputError: there is none of one of them.
+            InputError: an index has no worker.
         """
         for index in indices:
             if not 0 <= index < len(self._workers):
@@ -225,8 +225,8 @@ class NodeInventory:
     def problems(self) -> dict[int, str]:
         """Return by local index why a worker cannot be used.
 
-        What keeps new pods away is told of workers that no pod of a lease holds: it does not end
-        what runs, but what is not there yet will not come.
+        An obstacle to new pods counts for workers that no pod of a lease holds: it does not end
+        running pods, but new ones will not come.
         """
         found = self._missing()
         for resource, takers in self._taken().items():
@@ -246,9 +246,9 @@ class NodeInventory:
     def _missing(self) -> dict[int, str]:
         """Return the workers that the device plugin does not offer (any more).
 
-        Kubernetes does not say which devices are missing. Idle ones are, before those under a pod.
-        A pod keeps its device while the plugin restarts, so a lease ends only if the device stays
-        away.
+        Kubernetes does not report which devices are missing. Idle workers are taken first, before
+        those under a pod. A pod keeps its device while the plugin restarts, so a lease ends only if
+        the device stays away.
         """
         healthy = Counter(_accelerators(self.node, "allocatable"))
         found: dict[int, str] = {}
@@ -272,7 +272,7 @@ class NodeInventory:
         return found
 
     def _taken(self) -> dict[str, list[str]]:
-        """Return by resource who holds a worker of it, once for each worker."""
+        """Return by resource the other holders of its workers, once for each worker."""
         replicas = {w.resource: w.replicas for w in self._workers if w.resource}
         takers: dict[str, list[str]] = {}
         for name, own in sorted(self._strangers.items()):
@@ -283,10 +283,10 @@ class NodeInventory:
 
 
 def _settling(node: Mapping[str, Any]) -> bool:
-    """Tell whether a node's labels and resources contradict each other.
+    """Return whether a node's labels and resources contradict each other.
 
-    When somebody changes how GPUs are shared, the device plugin and feature discovery say so one
-    after the other; in between four GPUs may look like eight, or like two.
+    If an operator changes how GPUs are shared, the device plugin and feature discovery report it
+    one after the other. In between four GPUs may look like eight, or like two.
     """
     labels = (node.get("metadata") or {}).get("labels") or {}
     gpus = labels.get(_COUNT, "")
@@ -302,7 +302,7 @@ def _hardware(workers: Sequence[NodeWorker]) -> list[tuple[str, str]]:
 
 
 def _accelerators(node: Mapping[str, Any], part: str = "capacity") -> dict[str, int]:
-    """Return the node's accelerator resources; ``capacity`` counts those in bad health as well."""
+    """Return the node's accelerator resources; ``capacity`` includes unhealthy ones."""
     status = node.get("status") or {}
     offered = status.get(part) or status.get("allocatable") or {}
     return {
@@ -333,7 +333,7 @@ def _type(resource: str, labels: Mapping[str, str], names: Mapping[str, str]) ->
 
 
 def _labelled(resource: str, labels: Mapping[str, str]) -> str:
-    """Return how the node's labels say that its GPUs are shared."""
+    """Return how the node's GPUs are shared, from its labels."""
     strategy = labels.get(_STRATEGY, "none")
     shared = strategy in {"time-slicing", "mps"} and _replicas(resource, labels) > 1
     return strategy if shared and not resource.startswith("amd.com/") else "exclusive"

@@ -1,8 +1,8 @@
-"""The code that a job's pod is started in: who brings it there, and from where; see docs/adr/0022.
+"""The code that a job's pod is started in, and how it gets there; see docs/adr/0022.
 
 A container that ends before the job begins asks the agent of its node, which asks the scheduler,
-and unpacks what it gets into a volume of the pod. Nothing of it lies at the API server or at the
-agent, so nothing is left behind, and nothing has to be found again by the next agent.
+and unpacks the code into a volume of the pod. The code is never stored at the API server or the
+agent. So no copy is left behind, and the next agent need not find any.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from agent.kubernetes.pods.record import PodRecord
     from scheduler.protocol.desired import DesiredLease
 
-#: Where the job finds it, which is where its command begins.
+#: The folder of the code in the job's container, which is where its command begins.
 FOLDER: Final = "/leasehold/code"
 _MEMORY: Final = ("32Mi", "256Mi")
 
 
 def check_code(lease: DesiredLease, *, image: str, port: int) -> None:
-    """Refuse a lease whose code cannot be brought into its pod.
+    """Refuse a lease with code that cannot be brought into its pod.
 
     Args:
         lease: the lease.
-        image: with the program that unpacks it; empty: there is none.
-        port: on which pods reach the agent; 0: they do not.
+        image: the image with the unpacking program; empty: there is none.
+        port: the port on which pods reach the agent; 0: they do not.
 
     Raises:
-        InputError: says what to set.
+        InputError: the message says which setting is missing.
     """
     if lease.upload and not (image and port):
         missing = "kubernetes.code_image" if port else "kubernetes.jobs_port"
@@ -46,24 +46,24 @@ def check_code(lease: DesiredLease, *, image: str, port: int) -> None:
 
 
 def code_volume(most_bytes: int) -> dict[str, Any]:
-    """Return the volume for it; what the job writes there counts, too."""
+    """Return the volume for the code; files that the job writes there count, too."""
     return {"name": CODE, "emptyDir": {"sizeLimit": str(most_bytes)}}
 
 
 def code_mount() -> dict[str, Any]:
-    """Return where it is mounted."""
+    """Return the mount of that volume."""
     return {"name": CODE, "mountPath": FOLDER}
 
 
 def code_container(
     lease: DesiredLease, *, image: str, env: list[dict[str, Any]], deadline_s: float
 ) -> dict[str, Any]:
-    """Return the container that brings it.
+    """Return the container that brings the code.
 
     Args:
         lease: the lease.
-        image: with the program.
-        env: how the agent is reached, and the secret of the lease.
+        image: the image with the program.
+        env: the agent's address, and the secret of the lease.
         deadline_s: see ``PodPlace``.
     """
     least, most = _MEMORY
@@ -88,11 +88,11 @@ def code_container(
 
 
 def for_the_jobs_user(pod: Mapping[str, Any], *, otherwise: int) -> dict[str, Any]:
-    """Return a pod in which the code is unpacked by the user that the job runs as.
+    """Return a pod in which the job's own user unpacks the code.
 
     Args:
         pod: with the job's template merged in.
-        otherwise: who unpacks it for a job that runs as root.
+        otherwise: the user that unpacks it for a job that runs as root.
     """
     spec = dict(pod["spec"])
     own = next(c for c in spec["containers"] if c["name"] == CONTAINER)
@@ -110,7 +110,7 @@ def for_the_jobs_user(pod: Mapping[str, Any], *, otherwise: int) -> dict[str, An
 
 
 def check_awaited(record: PodRecord) -> None:
-    """Refuse the code of a lease to a pod that has no use for it any more.
+    """Refuse the code of a lease to a pod that does not need it any more.
 
     Raises:
         InputError: the job in it has begun, or the lease is over.
@@ -123,7 +123,7 @@ def check_awaited(record: PodRecord) -> None:
 
 
 def the_code(archive: bytes, lease: DesiredLease) -> bytes:
-    """Return what was fetched, if it is the code that a lease is started in.
+    """Return the fetched archive, if it is the code of the lease.
 
     Raises:
         InputError: it is another tree.

@@ -1,4 +1,4 @@
-"""What a pod's status says: where it is, what keeps it from starting, and why it ended. Pure."""
+"""A pod's status: its state, the trouble that keeps it from starting, and its end. Pure."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ if TYPE_CHECKING:
 
 #: Exit code of a process that SIGTERM has ended.
 TERMINATED: Final = 143
-#: How the container that brings the code ends where it was broken off or had no time.
+#: Exit codes of the code container if it was interrupted or ran out of time.
 _BROKEN_OFF: Final = frozenset({LATE, 137, TERMINATED})
-#: A pod's own reasons that are the node's or the cluster's doing: the job is run again.
+#: A pod's reasons that the node or the cluster caused: the job is run again.
 _LOST: Final = frozenset(
     {"Evicted", "UnexpectedAdmissionError", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"}
     | {"NodeAffinity", "Preempting", "TopologyAffinityError", "NodeAdmissionError"}
     | {"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI"}
     | {"DeletionByPodGC", "TerminationByKubelet", "DeletionByDeviceTaintManager"}
 )
-#: Reasons of a container that waits, which do not go away by waiting.
+#: Waiting reasons of a container that do not go away by waiting.
 _HOPELESS: Final = frozenset(
     {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
     | {"RunContainerError"}
 )
 #: The same for the image: worth some waiting.
 _PULLING: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "RegistryUnavailable"})
-#: What a registry says that knows no such image.
+#: Messages of a registry without such an image.
 _NO_IMAGE: Final = ("not found", "manifest unknown", "denied", "unauthorized", "does not exist")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLook:
-    """What there is to know of a pod.
+    """The observed state of a pod.
 
     Attributes:
         phase: Pending, Running, Succeeded, Failed or Unknown.
         running: the job's container runs.
-        exit_code: of the job's container; None before its end, or where nobody saw it.
+        exit_code: of the job's container; None before its end, or if it is not known.
         oom: it was killed at its memory limit.
-        deleted: somebody has asked for its deletion, and not only since the job has ended.
+        deleted: its deletion was requested, and not only since the job has ended.
         started_s: when the container began, seconds since the Unix epoch.
-        image_s: seconds from the pod's sandbox's being ready, and its side-cars' running, to the
-            container's start: its image's pull, for the most part; None before.
-        launch_s: seconds from the pod's being placed to the container's start; None before.
-        ready_s: seconds from the pod's being placed until it was ready; None unless it is.
-        devices: ids of the accelerators that it got, where the kubelet tells (KEP-4680).
-        reason_code: Kubernetes' word for what is wrong; empty if nothing is.
-        message: the same in more words.
+        image_s: seconds from when the pod's sandbox was ready, and its side-cars ran, to the
+        container's start: mostly the pull of its image; None before.
+        launch_s: seconds from the pod's placement to the container's start; None before.
+        ready_s: seconds from the pod's placement until it was ready; None unless it is.
+        devices: ids of its accelerators, if the kubelet reports them (KEP-4680).
+        reason_code: Kubernetes' word for the problem; empty if there is none.
+        message: the problem in more words.
         others: other containers of it still run.
-        code_exit: exit code of the container that brings its code; None where that has not ended,
-            or there is none.
-        code_words: what that said at its end.
-        code_oom: whether it took too much memory.
-        step: how far its launch is: 0 no node has taken it, 1 a node has, 2 its volumes and network
-            are there and images are pulled (or nobody tells), and 1 more for each container before
-            the job's that has begun or ended.
+        code_exit: exit code of the container that brings its code; None if that has not ended, or
+        there is none.
+        code_words: the last message of that container.
+        code_oom: whether that container took too much memory.
+        step: progress of its launch: 0 no node has taken it, 1 a node has, 2 its volumes and
+        network are there and images are pulled (or it is not reported), and 1 more for each
+        container before the job's that has begun or ended.
     """
 
     phase: str
@@ -104,13 +104,13 @@ class PodLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartBounds:
-    """How long the steps of a launch may take without getting on.
+    """How long the steps of a launch may take without progress.
 
     Attributes:
         bind_s: until a node has taken the pod.
         prepare_s: until its volumes and its network are there.
         image_s: for each of its containers: its image's pull, and its start.
-        trouble_s: while Kubernetes says what is wrong, and that may go away by itself.
+        trouble_s: while Kubernetes reports trouble that may go away by itself.
     """
 
     bind_s: float = 120.0
@@ -133,13 +133,13 @@ class StartBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the agent had told the pod before it ended.
+    """The agent's orders to the pod before it ended.
 
     Attributes:
-        noticed: to leave.
-        terminated: it was deleted by us, with time to leave.
-        killed: it was deleted by us without.
-        unwanted: since the lease was no longer desired.
+        noticed: it had a notice to leave.
+        terminated: we deleted it with time to leave.
+        killed: we deleted it without time to leave.
+        unwanted: we deleted it because the lease was no longer desired.
     """
 
     noticed: bool = False
@@ -183,18 +183,18 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
 
 
 def _container(statuses: list[Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is told of a container, and its state."""
+    """Return the status of a container, and its state."""
     own: dict[str, Any] = next((c for c in statuses if c.get("name") == name), {})
     return own, own.get("state") or {}
 
 
 def _step(pod: Mapping[str, Any], conditions: Mapping[Any, Any]) -> int:
-    """Return how far a launch is; see ``PodLook``."""
+    """Return the progress of a launch; see ``PodLook``."""
     status = pod.get("status") or {}
     placed = (conditions.get("PodScheduled") or {}).get("status")
     if placed != "True" and not (pod.get("spec") or {}).get("nodeName"):
         return 0
-    # Kubelets before 1.29 do not tell of the sandbox: then only the longest bound is sure.
+    # Kubelets before 1.29 do not report the sandbox: then only the longest bound is sure.
     sandbox = (conditions.get("PodReadyToStartContainers") or {}).get("status", "True")
     before = [
         state
@@ -238,17 +238,17 @@ def _devices(container: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None:
-    """Return how a lease ends whose pod cannot start; None while there is hope.
+    """Return how a lease ends if its pod cannot start; None while it may.
 
     Args:
         look: the pod.
         waited_s: since it was made, or since its trouble began.
-        most_s: how long what may go away by itself is waited for.
+        most_s: how long to wait for trouble that may go away by itself.
     """
     if look.job_over or look.running or not look.reason_code:
         return None
     if look.reason_code in _HOPELESS:
-        # Once more is tried within the limit: a Secret or a claim may just be on its way.
+        # One more try within the limit: a Secret or a claim may just be on its way.
         hopeless = look.reason_code in {"InvalidImageName", "ErrImageNeverPull"}
         return LeaseEnd.FAILED if hopeless or waited_s >= most_s else None
     if waited_s < most_s:
@@ -260,15 +260,15 @@ def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None
 
 
 def overdue(look: PodLook, *, waited_s: float, bounds: StartBounds) -> tuple[str, str] | None:
-    """Return in a word and in more of them what is wrong with a launch that has come to a stop.
+    """Return what is wrong with a stalled launch, as a word and a message.
 
     Args:
         look: the pod.
-        waited_s: since its launch last got on.
-        bounds: how long it may.
+        waited_s: since its launch last progressed.
+        bounds: the limits.
 
     Returns:
-        None while it is in time, or Kubernetes itself says what is wrong: see ``verdict``.
+        None while it is in time, or if Kubernetes itself reports the trouble: see ``verdict``.
     """
     if look.job_over or look.running or look.reason_code:
         return None
@@ -282,9 +282,9 @@ def overdue(look: PodLook, *, waited_s: float, bounds: StartBounds) -> tuple[str
 
 
 def taken_away(look: PodLook | None, orders: Orders) -> bool:
-    """Tell whether a pod that is over was ended by its node or the cluster: by neither job nor us.
+    """Return whether the node or the cluster ended a pod: neither the job nor the agent.
 
-    Then the node may be about to leave, and should be looked at before anything else comes there.
+    Then the node may be about to leave, and must be read before a new pod comes there.
     """
     if orders.terminated or orders.killed:
         return False
@@ -296,11 +296,11 @@ def taken_away(look: PodLook | None, orders: Orders) -> bool:
 def end_of(
     look: PodLook | None, orders: Orders, *, steps_done: int, total_steps: int | None
 ) -> tuple[LeaseEnd, str]:
-    """Return why a lease ended, and in words what a person should know.
+    """Return why a lease ended, and a message for people.
 
     Args:
-        look: the pod as it was last seen; None where it was never seen.
-        orders: what it had been told.
+        look: the pod as last seen; None if it was never seen.
+        orders: the agent's orders to it.
         steps_done: checkpointed steps.
         total_steps: steps of the whole job; None if unknown.
     """
@@ -308,7 +308,7 @@ def end_of(
     if look is None or (look.exit_code is None and (ours or look.deleted)):
         return _unseen(orders, deleted=look is not None)
     if look.reason_code == "Evicted" and f'"{CODE}"' in look.message:
-        # The job's doing and not its node's: on another one it would do the same.
+        # The job caused it and not its node: on another node it would do the same.
         return (
             LeaseEnd.FAILED,
             f"it wrote too much beside its uploaded code: {look.message.strip()}",
@@ -317,7 +317,7 @@ def end_of(
         if not ours:
             return LeaseEnd.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
     elif look.exit_code is None and look.code_exit:
-        # Broken off, it may do better elsewhere; what it ends with by itself is the code's doing.
+        # If it was interrupted, another node may do better; its own exit is the code's fault.
         late = look.code_exit in _BROKEN_OFF and not look.code_oom
         said = look.code_words or f"its code was not brought: exit code {look.code_exit}"
         return LeaseEnd.LOST if late else LeaseEnd.FAILED, said
@@ -364,7 +364,7 @@ def _trouble(
     before: list[Any],
     conditions: Mapping[Any, Any],
 ) -> tuple[str, str]:
-    """Return Kubernetes' word for what is wrong with a pod, and its message."""
+    """Return Kubernetes' word for a pod's trouble, and its message."""
     if status.get("reason"):
         return str(status["reason"]), str(status.get("message") or "")
     disrupted = conditions.get("DisruptionTarget") or {}
@@ -378,7 +378,8 @@ def _trouble(
     for each in (state, *((c.get("state") or {}) for c in before)):
         waiting = each.get("waiting") or {}
         if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
-            # People of the project read it; the name of the Secret is all that guards it there.
+            # People of the project read it; only the secrecy of the Secret's name protects it
+            # there.
             said = without_secrets_of_pods(str(waiting.get("message") or ""))
             return str(waiting["reason"]), said
     placed = conditions.get("PodScheduled") or {}

@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: Channels of the socket; the fourth tells how the command ended.
+#: Channels of the socket; the fourth carries the command's end.
 _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
 _CLOSE: Final = 255
-#: The protocols that are spoken; only the newer one can tell that what is read has ended.
+#: The supported protocols; only the newer one can signal the end of standard input.
 CLOSING: Final = "v5.channel.k8s.io"
 PROTOCOLS: Final = (CLOSING, "v4.channel.k8s.io")
-#: Bytes that are kept of a stream before its reader has taken some, and of one message.
+#: Bytes of a stream that are kept until its reader takes some; also the largest message.
 KEPT_BYTES: Final = 1 << 20
-#: How long the API server may take to tell that a pod has ended whose command was killed.
+#: How long the API server may take to report that the pod of a killed command has ended.
 TOLD_S: Final = 3.0
 _PIECE_BYTES: Final = 1 << 15
 _CUT_OFF: Final = b"leasehold: the connection to the pod broke off; how it ended is not known\n"
-#: As shells say it: not to be run, not to be found.
+#: Shells' exit codes for a command that cannot be run, or cannot be found.
 NOT_RUN, NOT_FOUND = 126, 127
 
 
 class PodCommand:
     """A command that runs in a pod.
 
-    Kubernetes ends no command when its streams are closed: one that is ended here is only left by
-    itself, and goes when it next writes, or with its pod.
+    Kubernetes does not end a command when its streams are closed. A command that is ended here runs
+    on alone, and ends when it next writes, or with its pod.
 
     Args:
         socket: to the API server.
-        stopping: tells whether the job's pod is being stopped, or has ended.
+        stopping: returns whether the job's pod is being stopped, or has ended.
     """
 
     def __init__(self, socket: ClientWebSocketResponse, stopping: Callable[[], bool]) -> None:
@@ -74,15 +74,15 @@ class PodCommand:
         reads: bool,
         stopping: Callable[[], bool],
     ) -> PodCommand:
-        """Begin one.
+        """Start a command.
 
         Args:
             client: the way to the API server.
             namespace: of the pod.
             pod: its name.
             command: with its arguments.
-            reads: whether it is given anything to read.
-            stopping: tells whether the job's pod is being stopped, or has ended.
+            reads: whether it gets a standard input.
+            stopping: returns whether the job's pod is being stopped, or has ended.
 
         Raises:
             InputError: the agent may not, or there is no such pod.
@@ -118,7 +118,7 @@ class PodCommand:
         return self._code
 
     async def feed(self, data: bytes) -> None:
-        """Give it all that it reads."""
+        """Send its whole standard input."""
         if not data:
             return
         with contextlib.suppress(OSError, RuntimeError):
@@ -133,9 +133,9 @@ class PodCommand:
         return self._code
 
     async def cut_short(self) -> str:
-        """Return why it was killed with the pod; empty where that goes on.
+        """Return why it was killed with the pod; empty if the pod runs on.
 
-        That the pod has ended is told later than that the command has.
+        The end of the pod is reported later than the end of the command.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
@@ -144,7 +144,7 @@ class PodCommand:
         return ENDED_WITH_JOB if self._stopping() else ""
 
     async def end(self) -> None:
-        """Leave it: its streams are closed."""
+        """Close its streams; the command itself is not ended."""
         self._reading.cancel()
         with contextlib.suppress(OSError, RuntimeError):
             await self._socket.close()
@@ -183,7 +183,7 @@ class PodCommand:
 
 
 class _Stream:
-    """Bytes between the socket and who reads them; the writer waits while there are many."""
+    """Bytes between the socket and their reader; the writer waits while there are many."""
 
     def __init__(self) -> None:
         self._kept, self._closed = bytearray(), False
@@ -212,7 +212,7 @@ class _Stream:
 
 
 def exit_code(status: bytes) -> tuple[int, str]:
-    """Return how a command ended, from what the API server says, and why it could not be run.
+    """Return how a command ended, from the API server's status, and why it could not be run.
 
     Args:
         status: a Status object as JSON.

@@ -1,4 +1,4 @@
-"""What a job's container executes: the command as it is, or once for each worker. Pure."""
+"""The command of a job's container: as it is, or once for each worker. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from scheduler.protocol.desired import DesiredLease
 
 #: Starts ``$@`` once per local rank and ends with the code of the first that failed, else 75 if one
-#: left early, else 0. SIGTERM goes to all; who fails takes the others along. Needs only POSIX sh.
-#: A shell that has just forked still has its parent's handlers, and forgets what they caught: so
-#: nobody is told to stop before a file says that it can hear. ``wait`` also returns when a signal
-#: was handled, hence the loop around it.
+#: left early, else 0. SIGTERM goes to all; a failed rank ends the others. Needs only POSIX sh. A
+#: shell that has just forked still has its parent's handlers, and forgets signals they caught. So
+#: no rank gets SIGTERM before a file shows that it can handle it. ``wait`` also returns when a
+#: signal was handled, hence the loop around it.
 LAUNCHER: Final = """\
 base=/dev/shm/leasehold.$$ pids= first=$RANK told=
 hears() {
