@@ -1,4 +1,4 @@
-"""What both backends remember of a lease, whatever runs under it."""
+"""The record of a lease that both backends share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scheduler.protocol.desired import DesiredLease
     from scheduler.protocol.reports import LeaseEnd
 
-#: How long the last figures of a lease are waited for, once nothing runs any more: at most, and
-#: at least where its deadline is near.
+#: How long to wait for the last figures of a lease once none of its processes runs: at most, and at
+#: least if its deadline is near.
 LAST_FIGURES_S: Final = 10.0
 LAST_FIGURES_LEAST_S: Final = 0.5
 
@@ -34,20 +34,20 @@ class LeaseRecord(ABC):
     Attributes:
         lease: as the scheduler sent it.
         tenant: its entry at the endpoint, with the steps.
-        boot: the boot to whose clock the times belong; of processes the agent's place, which has it
-            (agents of the release before wrote the boot alone).
+        boot: the boot to whose clock the times belong; for processes the agent's place, which
+        contains it (agents of the previous release stored the boot alone).
         deadline_s: on the lease clock.
-        terminated_s: when it was told to end, on the lease clock.
+        terminated_s: when it was ordered to end, on the lease clock.
         unwanted: since it was no longer desired.
         kill_s: when it was first to be ended by force, on the lease clock.
         end: why it ended; None while it has not.
         exit_code: see LeaseReport.
         message: see LeaseReport.
         delivered: the end has reached the scheduler.
-        absurd: whether the job has told a number of steps that nobody can have done.
-        failure: what the agent stumbled over at this lease, which ends it; empty while it goes on.
-        watch: what is found in its output; None where it has no expression, or is not searched.
-        over_s: when nothing ran under it any more, on the lease clock.
+        absurd: whether the job has reported an impossible number of steps.
+        failure: the agent's own error at this lease, which ends it; empty if there was none.
+        watch: the figures from its output; None if it has no expression, or is not searched.
+        over_s: when none of its processes ran any more, on the lease clock.
     """
 
     lease: DesiredLease
@@ -68,10 +68,10 @@ class LeaseRecord(ABC):
 
     @abstractmethod
     def runs(self) -> bool:
-        """Tell whether what runs under it has been seen to run."""
+        """Return whether its processes have been seen to run."""
 
     def state(self) -> LeaseState:
-        """Return where what runs under it is."""
+        """Return the state of its processes."""
         if self.end is not None:
             return LeaseState.ENDED
         if self.terminated_s is not None or self.tenant.leave_by_s is not None:
@@ -80,17 +80,17 @@ class LeaseRecord(ABC):
 
     @abstractmethod
     def report(self) -> LeaseReport:
-        """Return what the scheduler needs to know."""
+        """Return the report for the scheduler."""
 
     def fail(self, error: Exception) -> None:
-        """Note that the agent has stumbled over this lease; it is to end, and no other one."""
+        """Note an error of the agent at this lease; it must end, and no other lease."""
         if not self.failure:
             _log.error("lease %d ends: the agent failed at it", self.lease.lease_id, exc_info=error)
             what = bounds.words(f"{type(error).__name__}: {error}", 1000)
             self.failure = f"the agent failed at this lease ({what}); its log tells more"
 
     def safe_report(self) -> LeaseReport:
-        """Return ``report``, or the least that can be said where that fails."""
+        """Return ``report``, or a minimal report if that fails."""
         try:
             return self.report()
         except Exception as error:  # noqa: BLE001 - a report is about other leases too
@@ -108,7 +108,7 @@ class LeaseRecord(ABC):
         )
 
     def held(self) -> Held:
-        """Return what the reconciliation needs to know."""
+        """Return the lease's state for the reconciliation."""
         return Held(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
@@ -126,23 +126,23 @@ class LeaseRecord(ABC):
         )
 
     def count_clean_exit(self, code: object) -> None:
-        """Take the steps seen in the output for checkpointed, where a program left by itself.
+        """Count the steps from the output as checkpointed if a program left by itself.
 
-        So it is for one that only prints how far it is and leaves when it is asked.
+        So it is for a program that only prints its progress and leaves when it is asked.
         """
         only_live = self.watch is not None and self.watch.tells_saved is False
         if code in {0, LEFT_EARLY} and only_live and self.lease.progress_file is None:
             self.advance(None, self.tenant.steps_live)
 
     def take_watched(self) -> None:
-        """Take in what was found in the output."""
+        """Take in the figures from the output."""
         if self.watch is not None:
             self.advance(self.watch.steps, self.watch.saved)
 
     def patience_over(self) -> bool:
-        """Tell whether what comes late is no longer waited for, now that nothing runs.
+        """Return whether the wait for late figures is over, now that no process runs.
 
-        The end has to be told before the deadline is past, where there is time for it at all.
+        The end must be reported before the deadline is past, if there is time for it at all.
         """
         now_s = lease_clock_s()
         self.over_s = now_s if self.over_s is None else self.over_s
@@ -150,7 +150,7 @@ class LeaseRecord(ABC):
         return now_s - self.over_s >= min(max(left_s / 2, LAST_FIGURES_LEAST_S), LAST_FIGURES_S)
 
     def advance(self, live: object, done: object) -> None:
-        """Take in numbers of steps, as far as they are within bounds; they never shrink."""
+        """Take in numbers of steps that are within bounds; they never shrink."""
         self.tenant.advance(bounds.count(live), bounds.count(done))
         told = [n for n in (live, done) if isinstance(n, int) and bounds.count(n) is None]
         if told and not self.absurd:
@@ -163,7 +163,7 @@ class LeaseRecord(ABC):
 
 
 def tenant_of(lease: DesiredLease, secret: str, *, leave_by_s: float | None = None) -> Tenant:
-    """Return a lease's entry at the endpoint, as it begins."""
+    """Return a lease's new entry at the endpoint."""
     return Tenant(
         lease_id=lease.lease_id,
         secret=secret,

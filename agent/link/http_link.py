@@ -1,6 +1,6 @@
-"""The way to the scheduler over HTTP: a long poll for what is wanted, posts of what there is.
+"""The link to the scheduler over HTTP: a long poll for the desired set, posts of reports.
 
-Several addresses may be given, those of the leader and its standbys. Each call makes one attempt: a
+Several addresses may be given, those of the leader and its standbys. Each call makes one attempt. A
 failure moves on to the next address and is raised, so that the caller measures its next request
 from the moment at which that one is sent. A standby's redirect is followed at once.
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 #: Redirects that are followed within one call.
 MOST_REDIRECTS = 3
-#: Until a token is asked for that never comes.
+#: The wait if no new token will come.
 NEVER_S = 1e9
 #: Characters of an answer that an error message quotes.
 QUOTED = 300
 #: Header of a piece of output: ``open`` while more may follow, ``end`` with the last one.
 STREAM_STATE = "X-Leasehold-Stream"
-#: Tells the lease whose output is sent from others of its number.
+#: Distinguishes the lease of the sent output from others of its number.
 NONCE = "X-Leasehold-Nonce"
-#: Names the agent that asks for leases. A header, since a scheduler of the release before refuses
-#: parameters that it does not know.
+#: Names the agent that asks for leases. A header, since a scheduler of the previous release refuses
+#: unknown parameters.
 INSTANCE = "X-Leasehold-Instance"
 #: Content types.
 JSON, RAW = "application/json", "application/octet-stream"
@@ -48,11 +48,11 @@ _REDIRECTS = {HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT}
 
 
 class RefusedError(PermissionError):
-    """The scheduler does not take this agent's token; asking again soon is of no use."""
+    """The scheduler does not accept this agent's token; a quick retry is of no use."""
 
 
 def no_token() -> str:
-    """Return the token of an agent that has none: for a scheduler without authentication."""
+    """Return the token of an agent without one: for a scheduler without authentication."""
     return ""
 
 
@@ -63,7 +63,7 @@ class LinkSettings:
     Attributes:
         wait_s: how long the scheduler may hold a request for the desired set.
         slack_s: how much longer its answer may take before the connection counts as dead.
-        connect_s: until a connection stands.
+        connect_s: until a connection is open.
         reply_s: until a report or a piece of output is answered.
     """
 
@@ -75,11 +75,11 @@ class LinkSettings:
 
 @dataclass(kw_only=True)
 class Route:
-    """The addresses of the scheduler, and which of them to ask.
+    """The addresses of the scheduler, and the current one.
 
     Attributes:
         servers: base addresses such as ``https://leader:8642``.
-        current: the one that is asked: one of them, or the leader that one of them named.
+        current: the address to ask: one of them, or the leader's, as one of them named it.
     """
 
     servers: tuple[str, ...]
@@ -94,17 +94,17 @@ class Route:
         self.current = self.servers[0]
 
     def leave(self, failed: str) -> None:
-        """Go on to the next address, unless somebody already has."""
+        """Switch to the next address, unless another call already has."""
         if failed == self.current:
             if failed == self.servers[self._position]:
                 self._position = (self._position + 1) % len(self.servers)
             self.current = self.servers[self._position]
 
     def follow(self, answer: httpx.Response, asked: str) -> str:
-        """Ask the address that a standby names as the leader's, from now on.
+        """Switch to the address that a standby names as the leader's.
 
         Raises:
-            ConnectionError: it names none, or one where the token would be readable on the way.
+            ConnectionError: it names none, or one that would expose the token on the way.
         """
         target = answer.request.url.join(answer.headers.get("location", ""))
         origin = f"{target.scheme}://{target.netloc.decode()}"
@@ -119,13 +119,13 @@ class Route:
 
 
 class HttpLink:
-    """The agent's link over HTTP; see ``agent.loop.Link`` for what the calls promise.
+    """The agent's link over HTTP; see ``agent.link.link.Link`` for the contract of the calls.
 
     Args:
         servers: base addresses of the scheduler's processes; the first is asked first.
         node: the node's name.
-        token: returns the bearer token, empty for none; asked again after a refusal.
-        address: where rank 0 of a gang on this node is reachable.
+        token: returns the bearer token, empty for none; called again after a refusal.
+        address: the address of rank 0 of a gang on this node.
         version: of the agent.
         ca_file: certificates that the scheduler's is checked against, instead of the system's.
         settings: times.
@@ -151,7 +151,7 @@ class HttpLink:
         self._route = Route(servers=tuple(servers))
         self._read_token = token
         self._token = token()
-        # Only a scheduler without authentication looks at the name: elsewhere the token tells it.
+        # Only a scheduler without authentication uses the name: elsewhere the token has it.
         told = {"X-Leasehold-Node": quote(node), "X-Leasehold-Address": address}
         told |= {"X-Leasehold-Agent": version, "User-Agent": f"leasehold-agent/{version or '0'}"}
         told["X-Leasehold-Takes"] = "secrets"  # secret variables: it writes them to no disk
@@ -159,13 +159,13 @@ class HttpLink:
             headers=told,
             verify=tls_context(ca_file) if ca_file is not None else True,
             transport=transport,
-            trust_env=False,  # a proxy for the outside world is not the way to the scheduler
+            trust_env=False,  # a proxy for the outside world does not lead to the scheduler
             limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
         )
 
     @property
     def server(self) -> str:
-        """The address that is asked at the moment."""
+        """The current address."""
         return self._route.current
 
     async def close(self) -> None:
@@ -173,8 +173,8 @@ class HttpLink:
         await self._client.aclose()
 
     async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
-        """Return the desired set; see ``agent.loop.Link``."""
-        # An agent that knows nothing yet asks for whatever there is, and at once.
+        """Return the desired set; see ``agent.link.link.Link``."""
+        # An agent without a desired set asks for the current one, at once.
         wait_s = self._settings.wait_s if after[1] >= 0 else 0.0
         answer = await self._send(
             "GET",
@@ -194,7 +194,7 @@ class HttpLink:
         await self._send("POST", "/v1/agent/report", content=body)
 
     async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Deliver what a command has printed; see ``agent.link.link.Link``."""
+        """Deliver the output of a command; see ``agent.link.link.Link``."""
         path = f"/v1/agent/execs/{quote(exec_id, safe='')}"
         answer = Reader.of(_decoded(await self._send("POST", path, content=orjson.dumps(told))))
         return answer.flag("stop"), answer.flag("room")
@@ -209,9 +209,9 @@ class HttpLink:
         end: bool = False,
         nonce: str = "",
     ) -> int:
-        """Send a piece of output; see ``agent.loop.Link``."""
+        """Send a piece of output; see ``agent.link.link.Link``."""
         path = f"/v1/agent/logs/{lease_id}/{stream}"
-        # A header, since a scheduler of the release before refuses parameters it does not know.
+        # A header, since a scheduler of the previous release refuses unknown parameters.
         state = {STREAM_STATE: "end" if end else "open"}
         state |= {NONCE: nonce} if nonce else {}
         answer = await self._send(
@@ -220,20 +220,19 @@ class HttpLink:
         return Reader.of(_decoded(answer)).integer("next_offset")
 
     async def code(self, lease_id: int) -> bytes:
-        """Return the code that a lease is started in; see ``agent.loop.Link``."""
+        """Return the code that a lease is started in; see ``agent.link.link.Link``."""
         return (await self._send("GET", f"/v1/agent/code/{lease_id}")).content
 
     async def renew_token(self) -> tuple[str, float]:
-        """Show the token, and return a new one where it is time for that.
+        """Show the token, and return a new one if it is time for that.
 
-        The new one counts from the first such call with it on; the old one is good until then.
+        The new one is valid from the first such call with it; the old one is valid until then.
 
         Returns:
-            The new token, empty where there is none, and the seconds until it is worth asking
-            again.
+            The new token, empty if there is none, and the seconds until the next call.
 
         Raises:
-            RefusedError: the token is not good any more.
+            RefusedError: the token is not valid any more.
         """
         answer = await self._send("POST", "/v1/agent/token")
         told = Reader.of(_decoded(answer))
@@ -241,11 +240,11 @@ class HttpLink:
         return told.maybe("token"), NEVER_S if wait_s is None else wait_s
 
     def take_token(self) -> None:
-        """Show the token that was written down, from the next request on."""
+        """Use the stored token, from the next request on."""
         self._token = self._read_token()
 
     async def exchange(self, node: str, secret: str) -> str:
-        """Return the token that a one-time secret is good for; see ``enrol``."""
+        """Return the token for a one-time secret; see ``enrol``."""
         body = orjson.dumps({"node": node, "secret": secret})
         try:
             answer = await self._send("POST", "/v1/agent/enrol", content=body)
@@ -305,7 +304,7 @@ class HttpLink:
             raise ConnectionError(f"{server}: {_name(error)}") from error
 
     def _judge(self, answer: httpx.Response, server: str) -> httpx.Response:
-        """Return a good answer; raise for every other."""
+        """Return a good answer; raise an error for any other."""
         status = answer.status_code
         if answer.is_success:
             return answer
@@ -365,7 +364,7 @@ def server_address(text: str) -> str:
 
 
 def tls_context(ca_file: Path) -> ssl.SSLContext:
-    """Return what checks the scheduler's certificate against those of a file.
+    """Return a context that checks the scheduler's certificate against those of a file.
 
     Raises:
         InputError: the file cannot be read or holds no certificate.
@@ -386,7 +385,7 @@ def _decoded(answer: httpx.Response) -> object:
 
 
 def _detail(answer: httpx.Response) -> str:
-    """Return what an error answer says of itself."""
+    """Return the message of an error answer."""
     try:
         problem = orjson.loads(answer.content)
     except orjson.JSONDecodeError:

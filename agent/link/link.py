@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 class Link(Protocol):
     """The way to the scheduler.
 
-    Both calls raise OSError (ConnectionError, TimeoutError) where the scheduler cannot be reached,
-    and InputError where its answer makes no sense; the agent waits and asks again.
+    Both calls raise OSError (ConnectionError, TimeoutError) if the scheduler cannot be reached, and
+    InputError if its answer cannot be read; the agent waits and asks again.
     """
 
     async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
         """Return the desired set, at once if it is newer than ``after`` = (term, revision).
 
-        Otherwise wait for news, and return the same set again after some seconds without any.
-        ``instance`` names the agent; see ``NodeReport.instance``. One that does not serve the node
-        is refused.
+        Otherwise wait for news, and return the same set after some seconds without any.
+        ``instance`` names the agent; see ``NodeReport.instance``. An agent that does not serve the
+        node is refused.
         """
         ...
 
@@ -32,7 +32,7 @@ class Link(Protocol):
         ...
 
     async def code(self, lease_id: int) -> bytes:
-        """Return the code that a lease of this node is started in; it may be anybody's work."""
+        """Return the code that a lease of this node is started in; do not trust its content."""
         ...
 
     async def append_log(
@@ -48,23 +48,23 @@ class Link(Protocol):
         """Deliver a piece of a lease's output.
 
         Args:
-            lease_id: which lease.
+            lease_id: the lease.
             stream: ``out`` or ``err``.
             offset: bytes of this stream before the piece.
-            data: the piece; empty to ask how much is there.
-            end: whether nothing follows it any more; holds where the answer is its end.
+            data: the piece; empty to ask how much is stored.
+            end: whether nothing follows it any more; effective if the answer is its end.
             nonce: of the lease; output of another lease of that number is refused.
 
         Returns:
-            the offset to go on from: the end of what the scheduler has. A piece that does not
+            the offset to continue from: the end of the scheduler's copy. A piece that does not
             follow that was dropped.
         """
         ...
 
     async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Deliver what a command has printed, or how it ended.
+        """Deliver the output of a command, or its end.
 
         Returns:
-            whether it is to end, and whether there is room for more of its output.
+            whether it must end, and whether there is room for more of its output.
         """
         ...

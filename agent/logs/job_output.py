@@ -13,38 +13,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-#: Kept from the end of stderr to look for memory errors.
+#: The bytes at the end of stderr that are searched for memory errors.
 TAIL_BYTES = 8192
-#: A line longer than this is cut where the lines of several processes come together.
+#: A longer line is cut in the common file of several processes.
 LINE_BYTES = 4096
-#: What reading a file can raise that a job may have written over.
+#: Errors of reading a file that a job may have overwritten.
 SPOILT = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError)
-#: No orders of the agent are longer.
+#: The longest file of the agent's orders.
 ORDERS_BYTES = 65536
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Replace a file in one step, so that nobody reads half of it."""
+    """Replace a file in one step, so that no reader sees half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value))
     temporary.replace(path)
 
 
 class NotRegularError(OSError):
-    """What lies there is no regular file."""
+    """The path is not a regular file."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file, or one that a link leads to, to read it.
+    """Open a regular file, or one that a link leads to, for reading.
 
-    A job may put a FIFO or a device where its agent or we read: nothing else is opened, and no
-    opening waits for a writer.
+    A job may put a FIFO or a device in the place of a file that the agent reads. Only regular files
+    are opened, and no open waits for a writer.
 
     Raises:
-        NotRegularError: it is something else.
+        NotRegularError: it is not a regular file.
         OSError: it cannot be opened.
     """
-    if not stat.S_ISREG(path.stat().st_mode):  # opening a device may do something already
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a device may have effects
         raise NotRegularError(f"{path} is {_kind(path)}, no regular file")
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = open(os.open(path, flags), "rb")  # noqa: PTH123, SIM115 - of a descriptor
@@ -55,7 +55,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of a regular file; see ``open_regular``. None is read to its end."""
+    """Return the first bytes of a regular file, a bounded number; see ``open_regular``."""
     with open_regular(path) as file:
         return file.read(most_bytes)
 
@@ -70,7 +70,7 @@ def _kind(path: Path) -> str:
 class RotatedLog:
     """A file that moves aside when it is full: ``name``, then ``name.1`` to ``name.n`` (oldest).
 
-    ``.name.index`` says at which offset since the beginning each file begins, by inode, and is
+    ``.name.index`` holds the offset since the beginning at which each file begins, by inode. It is
     written before the first move; see ``agent.logs.log_files``.
     """
 
@@ -83,7 +83,7 @@ class RotatedLog:
     starts: dict[Path, int] = field(default_factory=dict)  # of the files that are kept
 
     def write(self, data: bytes) -> None:
-        """Append; output that a full disk refuses is dropped, the job goes on."""
+        """Append; output that a full disk refuses is dropped, the job continues."""
         with contextlib.suppress(OSError):
             if self.file is not None and self.size + len(data) > self.max_bytes and self.size:
                 self._rotate()
@@ -99,7 +99,7 @@ class RotatedLog:
         self.file = None
 
     def recall(self) -> None:
-        """Go on where an earlier writer has stopped, by the index that it has left."""
+        """Continue where an earlier writer has stopped, by the index that it has left."""
         index: dict[str, int] = {}
         with contextlib.suppress(*SPOILT):
             index = json.loads(read_regular(self._index_file(), ORDERS_BYTES))
@@ -115,7 +115,7 @@ class RotatedLog:
         return self.path.with_name(f".{self.path.name}.index")
 
     def _open(self) -> BinaryIO:
-        """Open the file to append; a FIFO in its place, without a reader, does not hold us up."""
+        """Open the file to append; never waits, even if a FIFO without a reader is in its place."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
         return open(os.open(self.path, flags, 0o666), "ab", buffering=0)  # noqa: PTH123
 
@@ -124,7 +124,7 @@ class RotatedLog:
         kept = self._kept()
         self.starts[self.path] = self.start
         self.starts.pop(kept[-1], None)
-        self._write_index()  # without the file that goes: its inode may be given to the next
+        self._write_index()  # without the dropped file: a new one may get its inode
         for older, newer in zip(kept[:0:-1], kept[-2::-1], strict=True):
             if newer in self.starts:
                 newer.replace(older)
@@ -147,13 +147,13 @@ class Stream:
 
     pipe: BinaryIO
     log: RotatedLog
-    together: RotatedLog | None = None  # where the lines of several processes come together
+    together: RotatedLog | None = None  # the common file of several processes
     prefix: bytes = b""  # of this process's lines there
     tail: bytes = b""
-    line: bytes = b""  # begun, for ``together``
+    line: bytes = b""  # an unfinished line, for ``together``
 
     def pump(self) -> bool:
-        """Copy what there is; return False at the end of the stream."""
+        """Copy the available output; return False at the end of the stream."""
         try:
             data = os.read(self.pipe.fileno(), 65536)
         except BlockingIOError:
@@ -167,7 +167,7 @@ class Stream:
         return True
 
     def _bring_together(self, data: bytes) -> None:
-        """Write whole lines, and pieces of overlong ones, to the log of all processes."""
+        """Write whole lines, and pieces of overlong ones, to the common log of all processes."""
         if self.together is None:
             return
         *lines, self.line = (self.line + data).split(b"\n")

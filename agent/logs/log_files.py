@@ -1,8 +1,8 @@
 """Reading a lease's output by its offset since the lease began, over the rotation of its files.
 
 The supervisor writes ``stdout.0.log`` and moves it aside to ``.1``, ``.2`` and so on. Before a file
-is moved for the first time, and after each move, it writes down in ``.stdout.0.log.index`` at which
-offset each file begins, by inode: names change under the reader, inodes do not.
+is moved for the first time, and after each move, the supervisor stores in ``.stdout.0.log.index``
+the offset at which each file begins, by inode. Names change while a reader reads, inodes do not.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-#: The streams of a lease by the names that the scheduler uses, and what their files begin with.
+#: The streams of a lease by the scheduler's names, and the prefixes of their files.
 STREAMS = {"out": "stdout", "err": "stderr"}
 
-#: No index is longer.
+#: The longest index.
 INDEX_BYTES = 65536
-#: No nonce is longer.
+#: The longest nonce.
 NONCE_BYTES = 256
 
 #: The mark, in a lease's folder of logs, that the scheduler has all of it.
@@ -39,9 +39,9 @@ class Piece:
     """Bytes of a stream.
 
     Attributes:
-        offset: bytes of the stream before it; later than what was asked for where older output is
-            no longer kept.
-        data: empty where nothing follows yet.
+        offset: bytes of the stream before it; later than asked for if older output is no longer
+        kept.
+        data: empty if nothing follows yet.
     """
 
     offset: int
@@ -49,15 +49,15 @@ class Piece:
 
 
 def make_log_folder(logs_dir: Path, lease_id: int, nonce: str) -> None:
-    """Make the folder for a lease's output; one that another lease of that number left is emptied.
+    """Create the folder of a lease's output; that of another lease of its number is emptied.
 
     Args:
         logs_dir: a folder per lease.
         lease_id: the lease.
-        nonce: of the lease; empty if the scheduler tells none.
+        nonce: of the lease; empty if the scheduler sends none.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     folder = logs_dir / str(lease_id)
     if folder.exists() and nonce and nonce_in(folder) != nonce:
@@ -68,7 +68,7 @@ def make_log_folder(logs_dir: Path, lease_id: int, nonce: str) -> None:
 
 
 def nonce_in(folder: Path) -> str:
-    """Return the nonce of the lease whose output is in a folder; empty if nobody wrote it down."""
+    """Return the nonce of the lease with output in a folder; empty if it was not stored."""
     try:
         return read_regular(folder / NONCE, NONCE_BYTES).decode()
     except SPOILT:
@@ -78,7 +78,7 @@ def nonce_in(folder: Path) -> str:
 def stream_file(folder: Path, stream: str) -> Path | None:
     """Return the file that holds a lease's stream; None while nothing was written.
 
-    Where several processes run on this node it is the file in which their lines come together.
+    If several processes run on this node it is their common file of lines.
 
     Args:
         folder: the lease's folder of logs.
@@ -94,13 +94,13 @@ def stream_file(folder: Path, stream: str) -> Path | None:
 def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
     """Return up to ``most_bytes`` from ``offset`` on.
 
-    Two passes in which the index stays the same are needed before output counts as gone, since
-    the files may be moved while they are looked at.
+    Output counts as gone only after two passes with the same index, since the files may be moved
+    meanwhile.
 
     Args:
         path: of the stream's newest file.
         offset: bytes of the stream to leave out.
-        most_bytes: at most so much.
+        most_bytes: the most bytes to return.
     """
     piece = Piece(offset=offset, data=b"")
     for _ in range(3):
@@ -112,7 +112,7 @@ def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
 
 
 def end_of(path: Path) -> int | None:
-    """Return how many bytes a stream has had; None where that cannot be told at the moment.
+    """Return the length of a stream so far; None if it is not known at the moment.
 
     Args:
         path: of the stream's newest file.
@@ -148,14 +148,14 @@ def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) ->
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the stream's files, the newest first."""
+    """Return the stream's files, newest first."""
     older = re.compile(re.escape(path.name) + r"\.(\d+)")
     matches = ((older.fullmatch(p.name), p) for p in path.parent.glob(f"{path.name}.*"))
     return [path, *(p for _, p in sorted((int(m[1]), p) for m, p in matches if m))]
 
 
 def _index(path: Path) -> dict[int, int]:
-    """Return where each file begins, by inode; empty before the first rotation."""
+    """Return the start of each file, by inode; empty before the first rotation."""
     try:
         data = json.loads(read_regular(path.with_name(f".{path.name}.index"), INDEX_BYTES))
         return {int(inode): int(start) for inode, start in data.items()}

@@ -1,10 +1,10 @@
-"""Sends the output of leases to the scheduler, in the background and as fast as is allowed.
+"""Sends the output of leases to the scheduler, in the background and at a limited rate.
 
-The scheduler's answer says how much it has, so nothing needs to be remembered here: after a restart
-an empty piece asks. Once a lease has ended and all of its output is there, each stream gets an end
-mark, by which the scheduler tells output that is whole from output that is still to come; then the
-lease gets the file ``.sent`` into its folder of logs. Folders without it are gone through at the
-start, whoever wrote them. A lease that was refused has a folder, too, and marks in no time.
+The scheduler's answer has the length of its copy, so nothing needs to be stored here: after a
+restart an empty piece asks for it. Once a lease has ended and all of its output is sent, each
+stream gets an end mark. The mark shows the scheduler that the output is complete. Then the lease
+gets the file ``.sent`` in its folder of logs. Folders without it are processed at the start,
+whichever agent wrote them. A refused lease has a folder, too, and gets its marks at once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _log = logging.getLogger("leasehold.agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadSettings:
-    """How output is sent.
+    """Rate and times of the upload.
 
     Attributes:
-        every_s: between two looks for new output.
-        piece_bytes: sent at once at most.
-        bytes_per_s: sent in the long run at most, by the whole node.
+        every_s: between two checks for new output.
+        piece_bytes: largest piece.
+        bytes_per_s: long-term rate limit of the whole node.
         retry_least_s: first wait after the scheduler could not be reached; doubles.
         retry_most_s: longest such wait.
     """
@@ -56,11 +56,11 @@ class Outbox:
     Attributes:
         folder: the lease's folder of logs.
         stream: ``out`` or ``err``.
-        offset: how much the scheduler has; None until it was asked.
+        offset: the length of the scheduler's copy; None until it was asked.
         shift: offset in the files minus offset at the scheduler. Not 0 once output was rotated away
-            before it could be sent; a line that says so stands in its place.
+        before it could be sent; a line about it stands in its place.
         over: whether the scheduler has the end mark.
-        nonce: of the lease; empty if nobody told it.
+        nonce: of the lease; empty if it has none.
     """
 
     folder: Path
@@ -76,7 +76,7 @@ class Outbox:
         return int(self.folder.name)
 
     def recall(self) -> None:
-        """Read the shift that an earlier agent wrote down, and whose output it is."""
+        """Read the stored shift of an earlier agent, and the nonce of the lease."""
         self.nonce = nonce_in(self.folder)
         try:
             self.shift = int(json.loads(read_regular(self._shift_file(), 1024))["shift"])
@@ -84,7 +84,7 @@ class Outbox:
             self.shift = 0
 
     def next_piece(self, most_bytes: int) -> bytes:
-        """Return what is to be sent next; empty when the scheduler has everything."""
+        """Return the next piece; empty when the scheduler has everything."""
         assert self.offset is not None
         path = stream_file(self.folder, self.stream)
         if path is None:  # pruned a moment ago
@@ -104,14 +104,14 @@ class Outbox:
 
 @dataclass(kw_only=True)
 class LogUploader:
-    """Sends what leases write.
+    """Sends the output of leases.
 
     Attributes:
         link: the way to the scheduler.
         logs_dir: a folder per lease, named by its id.
         running: returns the leases that may still write.
         settings: times and sizes.
-        chance: spreads what many agents would do at the same moment; guards nothing.
+        chance: spreads the work of many agents over time; guards nothing.
     """
 
     link: Link
@@ -137,13 +137,13 @@ class LogUploader:
                 await asyncio.sleep(self.settings.every_s)
 
     def begin(self, lease_id: int) -> None:
-        """Take up a lease anew: its folder of logs was made just now."""
+        """Start a lease again: its folder of logs was created just now."""
         self._outboxes.pop(lease_id, None)
         if self._seen is not None:
             self._seen.discard(str(lease_id))
 
     def pending(self) -> bool:
-        """Tell whether output of some lease is not all sent."""
+        """Return whether output of any lease is not all sent."""
         folders = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())
         return any(not (folder / SENT).exists() for folder in folders)
 
@@ -153,7 +153,7 @@ class LogUploader:
         return min(most_s, settings.retry_most_s) * self.chance.uniform(0.5, 1.0)
 
     def _look_around(self) -> None:
-        """Take up new leases, and at first what an earlier agent had not sent to the end."""
+        """Start sending new leases, and at first those that an earlier agent did not finish."""
         names = {path.name for path in self.logs_dir.iterdir()}
         for name in sorted(names if self._seen is None else names - self._seen):
             if name.isdecimal() and not (self.logs_dir / name / SENT).exists():
@@ -176,7 +176,7 @@ class LogUploader:
                 more |= await self._send_lease(lease_id)
 
     async def _send_lease(self, lease_id: int) -> bool:
-        """Send a piece of each stream of a lease; return whether there was anything."""
+        """Send a piece of each stream of a lease; return whether there was any."""
         ended = lease_id not in self.running()  # asked first: what is written later is not missed
         sent, boxes = 0, self._outboxes.get(lease_id, ())
         for box in boxes:
@@ -190,7 +190,7 @@ class LogUploader:
                 continue  # pruned meanwhile
             except OSError:
                 raise  # the scheduler is away: all of them wait
-            except Exception:  # noqa: BLE001 - the output of the other leases goes on
+            except Exception:  # noqa: BLE001 - other leases' output continues
                 _log.exception("the output of lease %d is not sent to its end", lease_id)
                 self._finish(boxes)
                 return False
@@ -199,8 +199,8 @@ class LogUploader:
         return sent > 0
 
     async def _tell_end(self, boxes: Sequence[Outbox]) -> bool:
-        """Mark the streams of a lease as whole; return whether nothing is left to do for it."""
-        # Where the folder was pruned, nobody knows any more whether everything was sent.
+        """Mark the streams of a lease as complete; return whether the lease is finished."""
+        # If the folder was pruned, it is not known whether everything was sent.
         pending = [box for box in boxes if not box.over and box.folder.exists()]
         for box in pending:
             told = box.offset or 0
@@ -235,7 +235,7 @@ class LogUploader:
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ENOSPC}:
                 raise
-            # Not the way to the scheduler, for which all leases would wait.
+            # An error here is not the link's, for which all leases would wait.
             raise InputError(f"its {box.stream} cannot be read: {error}") from error
 
     async def _append(self, box: Outbox, data: bytes, *, end: bool = False) -> int:

@@ -1,19 +1,17 @@
 """The process that searches jobs' output for steps with the users' expressions.
 
-It holds no deadline and no event loop: an expression that takes long makes it slow, and nothing
-else. It reads the files into which output is written anyway, so there is no queue that could grow,
-and goes from lease to lease in turns. Where a job prints more than can be searched, older output
-is left out: the newest figures are what counts.
+It holds no deadline and no event loop: a slow expression makes only this process slow. It reads the
+files that output is written to anyway, so no queue can grow, and serves the leases in turns. If a
+job prints more than can be searched, older output is skipped: only the newest figures matter.
 
-It is told in lines of JSON what to do, and tells in such lines what it finds; when they end, it
-ends. What it has found and how far it has come lies in a file per lease, so that the next one goes
-on there.
+It receives orders and sends results as lines of JSON; when the orders end, it ends. Its results and
+positions are stored in a file per lease, so that the next process continues there.
 
 | line to it | means |
 |---|---|
 | ``lease``, ``expression``, ``files``, ``state`` | search these files; ``state`` is its file |
-| ``lease``, ``finish`` | the output is whole: search it to its end and tell so |
-| ``lease``, ``drop`` | forget it |
+| ``lease``, ``finish`` | the output is complete: search it to its end and report that |
+| ``lease``, ``drop`` | drop it |
 """
 
 from __future__ import annotations
@@ -35,35 +33,35 @@ from scheduler.domain.jobs.expressions import progress_expression
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
 
-#: Only so much of a line is searched.
+#: The searched part of a line.
 LINE_BYTES: Final = 4096
-#: Read at once.
+#: Bytes that are read at once.
 PIECE_BYTES: Final = 2**18
-#: Output that is further behind is left out, down to half of this.
+#: Output that is further behind is skipped, down to half of this.
 LAG_BYTES: Final = 2**23
-#: Longest turn of a lease while others wait, but for its last line.
+#: Longest turn of a lease while others wait, except for its last line.
 TURN_S: Final = 0.1
-#: Between two looks at output while there is no more.
+#: Between two checks for output while there is no more.
 POLL_S: Final = 0.2
 #: Between two signs of life.
 SIGN_S: Final = 5.0
-#: Between two tellings of one lease while its figures grow.
+#: Between two reports on one lease while its figures grow.
 TELL_S: Final = 0.2
-#: A number with more digits is more than anybody counts, and takes long to read.
+#: A number with more digits is not plausible, and takes long to read.
 MOST_DIGITS: Final = 100
-#: How much the rest of the machine goes before: ends of leases wait for us, some seconds.
+#: The niceness of this process: ends of leases wait for it, some seconds.
 NICE: Final = 5
 
 
 @dataclass(kw_only=True)
 class Tail:
-    """One file of output and how far it was searched.
+    """One file of output and its searched part.
 
     Attributes:
         path: the stream's newest file.
-        offset: bytes of the stream that need not be looked at any more.
+        offset: bytes of the stream that are done.
         cut: the rest of the line at ``offset`` is not searched.
-        skipped: bytes that were left out.
+        skipped: skipped bytes.
     """
 
     path: Path
@@ -73,23 +71,23 @@ class Tail:
     _seen: tuple[int, int] | None = field(default=None, init=False)
 
     def piece(self) -> bytes:
-        """Return what follows, up to ``PIECE_BYTES``; empty where there is nothing."""
+        """Return what follows, up to ``PIECE_BYTES``; empty if there is nothing."""
         if not self._news():
             return b""
         end = end_of(self.path)
         if end is not None and end < self.offset:
-            self.offset = 0  # somebody has begun the file anew
+            self.offset = 0  # the file was started again
         if end is not None and end - self.offset > LAG_BYTES:
             self._skip(end - LAG_BYTES // 2)
         if end is None or end > self.offset:
-            self._seen = None  # there is more, or the index does not tell yet: look again
+            self._seen = None  # there is more, or the index is not up to date: check again
         found = read_piece(self.path, self.offset, PIECE_BYTES)
         if found.offset > self.offset:
             self._skip(found.offset)
         return found.data
 
     def _news(self) -> bool:
-        """Tell whether the file has changed since all of it was read."""
+        """Return whether the file has changed since all of it was read."""
         try:
             status = self.path.stat()
         except OSError:
@@ -105,7 +103,7 @@ class Tail:
 
 @dataclass(kw_only=True)
 class Search:
-    """One lease whose output is searched."""
+    """The search of one lease's output."""
 
     lease_id: int
     pattern: str
@@ -123,7 +121,7 @@ class Search:
     _told_s: float = field(default=0.0, init=False)
 
     def begin(self) -> None:
-        """Read what an earlier process has found, and compile the expression."""
+        """Read the results of an earlier process, and compile the expression."""
         with contextlib.suppress(*SPOILT, AttributeError):
             data = json.loads(read_regular(self.state, 65536))
             self.steps, self.saved = counted(data["steps_live"]), counted(data["steps_done"])
@@ -139,7 +137,7 @@ class Search:
             self.tells_saved = "saved" in self._expression.groupindex
 
     def turn(self) -> bool:
-        """Search a piece of each file, while there is time; return whether there was anything."""
+        """Search a piece of each file, while there is time; return whether there was any."""
         if self.finished:
             return False
         found, end_s = False, time.monotonic() + TURN_S
@@ -153,19 +151,19 @@ class Search:
         return found
 
     def _search(self, tail: Tail, data: bytes, end_s: float) -> bool:
-        """Search whole lines, and at the end what there is, until the time is up.
+        """Search whole lines, and at the end the rest, until the time is up.
 
         Returns:
             whether there was anything to search.
         """
         begin = 0
-        last = self.finishing and len(data) < PIECE_BYTES  # nothing follows, a line's end neither
+        last = self.finishing and len(data) < PIECE_BYTES  # no output follows
         while begin < len(data) and (not begin or time.monotonic() < end_s):
             end = data.find(b"\n", begin)
             whole = end >= 0
             line = data[begin : end if whole else len(data)]
             if not whole and len(line) < LINE_BYTES and not last:
-                break  # the rest of it is to come
+                break  # the rest of the line will come
             if not tail.cut:
                 self._take(line[:LINE_BYTES])
             tail.cut = not whole
@@ -174,8 +172,8 @@ class Search:
         return begin > 0
 
     def _take(self, line: bytes) -> None:
-        """Look for numbers of steps in one line."""
-        # Bytes are searched several times as fast as text, whose offsets have to be counted.
+        """Search one line for numbers of steps."""
+        # Bytes are searched several times as fast as text, whose offsets must be counted.
         text = line if line.isascii() else line.decode(errors="replace").encode()
         found = self._expression.search(text)
         if found is None:
@@ -189,7 +187,7 @@ class Search:
             self.saved = max(self.saved, self._whole(found["saved"]))
 
     def _whole(self, found: bytes | None) -> int:
-        """Return the number that a group has found; 0 where it is not a number, or absurd."""
+        """Return the number that a group has found; 0 if it is not a number, or absurd."""
         text = (found or b"").decode(errors="replace")
         if not text.isdecimal():
             return 0
@@ -198,7 +196,7 @@ class Search:
         return number or 0
 
     def news(self) -> dict[str, Any] | None:
-        """Return what is to be told and has not been; what is told lies in the file before."""
+        """Return the unreported results, after storing them in the file."""
         now_s = time.monotonic()
         figures: dict[str, Any] = {
             "steps_live": self.steps,
@@ -214,13 +212,13 @@ class Search:
             return None
         self._told, self._told_s = tell, now_s
         offsets = {tail.path.name: tail.offset for tail in self.tails}
-        with contextlib.suppress(OSError):  # a full disk: the next one searches more again
+        with contextlib.suppress(OSError):  # a full disk: the next process repeats a part
             write_json(self.state, figures | {"offsets": offsets})
         return tell
 
 
 def counted(value: object) -> int:
-    """Return a number of steps or bytes from a file that a job may have written over."""
+    """Return a number of steps or bytes from a file that a job may have overwritten."""
     return bounds.count(value) or 0
 
 
@@ -232,7 +230,7 @@ class Matcher:
     _rest: bytes = b""
 
     def run(self) -> None:
-        """Serve until there is nobody to tell."""
+        """Serve until standard input ends."""
         busy, sign_s = False, 0.0
         while self._listen(0.0 if busy else POLL_S):
             busy = False
@@ -245,7 +243,7 @@ class Matcher:
             sign_s = _live(sign_s)
 
     def _listen(self, wait_s: float) -> bool:
-        """Take in what there is to do; return False at the end."""
+        """Take in orders; return False at the end."""
         ready, _, _ = select.select([0], [], [], wait_s)
         if not ready:
             return True
@@ -275,7 +273,7 @@ class Matcher:
 
 
 def _live(told_s: float) -> float:
-    """Give a sign of life where the last one is long ago; return when the last one was."""
+    """Send a sign of life if the last one is long ago; return the time of the last one."""
     if time.monotonic() - told_s < SIGN_S:
         return told_s
     _tell({})

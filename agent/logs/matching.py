@@ -1,7 +1,7 @@
 """The agent's side of the process that searches output for steps; see ``agent.logs.matcher``.
 
-It is started with the first lease that has an expression, and again when it dies or falls silent.
-A lease that has seen it die too often is no longer searched, and says why; its job runs on.
+It is started with the first lease that has an expression, and again when it dies or falls silent. A
+lease that has seen it die too often is no longer searched, and reports why; its job runs on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: After this long without a sign of life it is stuck.
+#: After this long without a sign of life it counts as stuck.
 SILENCE_S: Final = 60.0
 #: First wait before it is started again; doubles, up to the second.
 RESTART_LEAST_S: Final = 0.2
@@ -34,29 +34,29 @@ RESTART_MOST_S: Final = 30.0
 #: A lease is no longer searched after so many deaths, none of them after a long life.
 MOST_DEATHS: Final = 5
 LONG_LIFE_S: Final = 600.0
-#: Longest line that it tells, in bytes.
+#: Longest line of its reports, in bytes.
 LINE_BYTES: Final = 65536
-#: What is said of a lease in the agent's log, once.
+#: Warnings for a lease in the agent's log, once each.
 _WARNINGS: Final = {
     "skipped": "more than can be searched for steps; older output is left out",
     "absurd": f"a number of steps above {bounds.MOST_COUNT}; it is not heeded",
 }
-#: The program. ``-P``: what lies in the working directory is no part of it.
+#: The program. ``-P`` excludes the working directory from the import path.
 COMMAND: Final = (sys.executable, "-P", "-m", "agent.logs.matcher")
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """What was found in the output of one lease.
+    """The results of searching one lease's output.
 
     Attributes:
-        lease_id: which.
-        order: what the process is told.
+        lease_id: the lease.
+        order: the order to the process.
         steps: done, checkpointed or not.
-        saved: steps that the output says are checkpointed.
-        tells_saved: whether the output tells those; None while nobody has looked.
-        problem: why nothing is found any more; empty where all is well.
-        finishing: the output is whole.
+        saved: steps that are checkpointed, by the output.
+        tells_saved: whether the output reports those; None before the first search.
+        problem: why no steps are found any more; empty while all is well.
+        finishing: the output is complete.
         finished: all of it was searched, or will never be.
         deaths: of the process while it searched this.
     """
@@ -85,17 +85,17 @@ class Watch:
                 _log.warning("lease %d prints %s", self.lease_id, words)
 
     def give_up(self, problem: str) -> None:
-        """Search no more."""
+        """Stop searching."""
         self.problem, self.finished = problem, True
 
 
 class Matching:
-    """Has the output of leases searched.
+    """Searches the output of leases.
 
     Args:
         on_change: called when a lease's output was searched to its end, or never will be.
         command: the program to start.
-        silence_s: after this long without a sign of life it is started anew.
+        silence_s: after this long without a sign of life the process is restarted.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Matching:
         self._wanted = asyncio.Event()
 
     def watch(self, lease_id: int, *, expression: str, files: Sequence[Path], state: Path) -> Watch:
-        """Have a lease's output searched from now on.
+        """Search a lease's output from now on.
 
         Args:
-            lease_id: which.
+            lease_id: the lease.
             expression: of the user.
             files: the newest file of each stream.
-            state: where it is kept what was found; read at once.
+            state: the file of the results; read at once.
         """
         order: dict[str, object] = {
             "lease": lease_id,

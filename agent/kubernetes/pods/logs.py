@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: Size at which a file moves aside, how many are kept, and what one stream brings at most.
+#: Size at which a file moves aside, how many are kept, and the most bytes of one stream.
 FILE_BYTES: Final = 16 * 2**20
 BACKUPS: Final = 3
 STREAM_BYTES: Final = 64 * 2**20
@@ -30,7 +30,7 @@ STREAM_BYTES: Final = 64 * 2**20
 class PodLog:
     """The output of one pod on its way into a file.
 
-    Kubernetes does not tell standard output and standard error apart; both go to the first.
+    Kubernetes does not separate standard output and standard error; both go to the first.
 
     Attributes:
         folder: the lease's folder of logs.
@@ -42,7 +42,7 @@ class PodLog:
     _since: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        """Go on where an earlier agent stopped."""
+        """Continue where an earlier agent stopped."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._mark = self.folder / ".since"
         with contextlib.suppress(OSError):
@@ -52,10 +52,10 @@ class PodLog:
         self._log.recall()
 
     async def follow(self, client: KubernetesClient, namespace: str) -> bool:
-        """Read what there is and what comes.
+        """Read the output so far and as it comes.
 
         Returns:
-            whether that is all: the container has ended, or its pod is no more.
+            whether it is complete: the container has ended, or its pod is gone.
         """
         record = self.record
         over = record.gone or record.look is None or record.look.job_over
@@ -78,7 +78,7 @@ class PodLog:
         return over
 
     def _take(self, line: bytes) -> None:
-        """Take in a line that begins with its time, unless it is known."""
+        """Take in a line that begins with its time, unless it was read before."""
         stamp, _, text = line.partition(b" ")
         when = stamp.decode(errors="replace")
         if not when.endswith("Z") or sortable(when) <= sortable(self._since):
@@ -88,14 +88,14 @@ class PodLog:
 
 
 def output_file(folder: Path, rank: int) -> Path:
-    """Return where a pod's output goes in its lease's folder of logs."""
+    """Return the file of a pod's output in its lease's folder of logs."""
     return folder / f"stdout.{rank}.log"
 
 
 async def read_output(
     record: PodRecord, client: KubernetesClient, namespace: str, folder: Path
 ) -> None:
-    """Read a pod's output until it ends; without it, should that fail, the lease goes on."""
+    """Read a pod's output until it ends; if that fails, the lease continues without it."""
     log: PodLog | None = None
     try:
         while not record.output_over:
@@ -120,5 +120,5 @@ def sortable(stamp: str) -> str:
 
 
 def _whole_seconds(stamp: str) -> str:
-    """Return the time cut to the second, which is all that the server looks at."""
+    """Return the time cut to the second, which is all that the server uses."""
     return stamp.split(".", maxsplit=1)[0].rstrip("Z") + "Z" if stamp else ""

@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from agent.kubernetes.templates.options import PodOptions
     from scheduler.protocol.desired import DesiredLease
 
-#: The node label by which a pod is pinned; unlike ``nodeName`` it does not bypass admission.
+#: The node label that pins a pod; unlike ``nodeName`` it does not bypass admission.
 HOSTNAME: Final = "kubernetes.io/hostname"
-#: The user that a job runs as unless its template says otherwise: restricted pods are not root's.
+#: The default user of a job: restricted pods must not run as root.
 USER: Final = 1000
 #: Seconds that the guard and the kubelet may need to end a job whose agent is gone; see adr/0006.
 GUARD_WINDOW_S: Final = 10.0
-#: What a folder with uploaded code may grow to unless told otherwise.
+#: The default limit of a folder with uploaded code.
 CODE_VOLUME_BYTES: Final = 2**30
 _PROBE_EVERY_S, _PROBE_FAILURES = 2, 3
-#: Resources whose plugin says nothing of NVIDIA's devices, which the same node may have.
+#: The prefix of resources that leave NVIDIA's devices of the same node unrestricted.
 _OF_AMD = "amd.com/"
 _SHM, _HOST_IP = RESERVED + "shm", "LEASEHOLD_HOST_IP"
 
@@ -69,10 +69,10 @@ class PodWorker:
 
     Attributes:
         worker_type: hardware class.
-        resource: what Kubernetes calls it, such as ``nvidia.com/gpu``; empty for workers that are
-            not accelerators.
+        resource: its name in Kubernetes, such as ``nvidia.com/gpu``; empty for workers that are not
+        accelerators.
         sharing: ``exclusive``, ``time-slicing``, ``mps`` or ``visible``; see ``WorkerReport``.
-        device: what NVIDIA_VISIBLE_DEVICES calls it where it is ``visible``.
+        device: its name in NVIDIA_VISIBLE_DEVICES if it is ``visible``.
     """
 
     worker_type: str
@@ -83,13 +83,13 @@ class PodWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What all pods of an installation have in common.
+    """Settings of all pods of an installation.
 
     Attributes:
         namespace: of the jobs' pods.
         instance: name of the installation.
         default_image: for jobs that name none; empty: such jobs are refused.
-        endpoint_port: where pods reach the agent of their node; 0: they do not.
+        endpoint_port: the port on which pods reach the agent of their node; 0: they do not.
         endpoint_host: its address; empty: the node's, by the downward API.
         guard_image: image with this program, for the container that holds the lease's deadline
             when the agent cannot; empty: no such container. See docs/adr/0006.
@@ -99,7 +99,7 @@ class PodSettings:
         code_volume_bytes: most that the code, and what a job writes beside it, may take.
         tolerations: of every pod.
         runtime_class: of pods that see their devices without asking for a resource.
-        foreign_pods: who counts what pods of others hold; see ``NodeWatch``.
+        foreign_pods: how other pods' resources are counted; see ``NodeWatch``.
         pod_security: least level that the namespace must enforce, or ``any``.
     """
 
@@ -122,13 +122,13 @@ class PodSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlace:
-    """Where a pod is to run.
+    """The place of a pod.
 
     Attributes:
         node: the node's name.
         hostname: its label ``kubernetes.io/hostname``.
-        workers: (n,) those that the lease holds there.
-        deadline_s: the lease's deadline on the node's clock since boot; 0 where nobody knows yet.
+        workers: (n,) the lease's workers there.
+        deadline_s: the lease's deadline on the node's clock since boot; 0 if it is not known yet.
     """
 
     node: str
@@ -145,11 +145,11 @@ def build_pod(
     Args:
         lease: the lease.
         place: the node and the workers there.
-        secret: what the pod proves itself with to the agent.
+        secret: the pod identifies itself with it to the agent.
         settings: of the installation.
 
     Raises:
-        InputError: the job names no image, or says something about its pods that cannot be used.
+        InputError: the job names no image, or a setting of its pods cannot be used.
     """
     options = pod_options(lease.kubernetes)
     image = lease.image or settings.default_image
@@ -194,7 +194,7 @@ def secret_names(lease: DesiredLease) -> list[str]:
 def secret_name(lease: DesiredLease, *, secret: str) -> str:
     """Return the name of the Secret with a pod's secret variables.
 
-    Nobody guesses it who has not read the pod: other pods of the namespace cannot ask for it.
+    It cannot be guessed without reading the pod: other pods of the namespace cannot ask for it.
     """
     random = hashlib.sha256(b"secret of\0" + secret.encode()).hexdigest()[:20]
     return secret_of_pod(pod_name(lease.job_id, lease.attempt, lease.rank), random)
@@ -203,12 +203,12 @@ def secret_name(lease: DesiredLease, *, secret: str) -> str:
 def build_secret(
     lease: DesiredLease, *, secret: str, owner_uid: str, settings: PodSettings
 ) -> dict[str, Any] | None:
-    """Return the Secret with a pod's secret variables; None where it has none.
+    """Return the Secret with a pod's secret variables; None if it has none.
 
     Args:
         lease: the lease.
-        secret: what the pod proves itself with to the agent.
-        owner_uid: uid of the pod, with which the Secret goes.
+        secret: the pod identifies itself with it to the agent.
+        owner_uid: uid of the pod; the Secret is deleted with it.
         settings: of the installation.
     """
     names = secret_names(lease)
@@ -235,15 +235,15 @@ def build_secret(
 def build_service(
     lease: DesiredLease, *, owner_uid: str, settings: PodSettings
 ) -> dict[str, Any] | None:
-    """Return the headless Service under which the members of a gang find one another.
+    """Return the headless Service by which the members of a gang find one another.
 
     Args:
         lease: the lease of rank 0's member.
-        owner_uid: uid of that member's pod, with which the Service goes.
+        owner_uid: uid of that member's pod; the Service is deleted with it.
         settings: of the installation.
 
     Returns:
-        the Service; None where the gang lies on one node.
+        the Service; None if the gang lies on one node.
     """
     if len(lease.gang) < 2:
         return None
@@ -397,7 +397,7 @@ def _environment(
     *,
     secret: str,
 ) -> list[dict[str, Any]]:
-    """Return the variables; those of the node's address first, since others are made of it."""
+    """Return the variables; those of the node's address first, since others refer to them."""
     own = {name: literal(value) for name, value in lease.env.items() if not chooses_devices(name)}
     told: dict[str, object] = {"PYTHONUNBUFFERED": "1"}
     told |= {TRACEPARENT: traceparent(lease.job_id, lease.attempt)} | own
@@ -428,7 +428,7 @@ def _environment(
 
 
 def _gang_environment(lease: DesiredLease, options: PodOptions) -> dict[str, object]:
-    """Return what launchers expect: plain ranks, torchrun's own variables, hosts as for MPI."""
+    """Return the variables for launchers: plain ranks, torchrun's, and hosts as for MPI."""
     gang = lease.gang or (len(lease.local_ranks),)
     firsts = (0, *accumulate(gang))[: len(gang)]
     domain = service_name(lease.job_id, lease.attempt)
@@ -459,7 +459,7 @@ def _gang_environment(lease: DesiredLease, options: PodOptions) -> dict[str, obj
 
 
 def _visible_devices(place: PodPlace) -> str | None:
-    """Return which devices the container runtime is to show; None: what the plugin has chosen."""
+    """Return the devices that the container runtime must show; None: the plugin's choice."""
     plugged = [w for w in place.workers if w.resource and w.sharing != "visible"]
     if any(not worker.resource.startswith(_OF_AMD) for worker in plugged):
         return None
@@ -483,7 +483,7 @@ def _endpoint_environment(settings: PodSettings, secret: str) -> list[dict[str, 
 
 
 def _guards(place: PodPlace, settings: PodSettings, secret: str) -> list[dict[str, Any]]:
-    """Return the container that outlives the agent and knows until when the lease holds."""
+    """Return the container that outlives the agent and knows the lease's deadline."""
     if not (settings.guard_image and settings.endpoint_port):
         return []
     guard = {

@@ -1,8 +1,8 @@
-"""One lease as the Kubernetes backend remembers it, in memory and over restarts of the agent.
+"""One lease in the Kubernetes backend, in memory and over restarts of the agent.
 
-The pod itself carries the lease (annotation) and the secret (environment). What only the agent
-knows, the deadline and what the pod was told, lies in a small file. Where that is lost with the
-agent's pod, the next agent gives what it finds one short term: the scheduler renews it within
+The pod itself carries the lease (annotation) and the secret (environment). A small file holds the
+values that only the agent knows: the deadline and its orders to the pod. If the file is lost with
+the agent's pod, the next agent gives the found pod one short term: the scheduler renews it within
 seconds, or it ends.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from scheduler.protocol.desired import DesiredLease
 
-#: For how long an agent without a lease's file believes that it holds: until the scheduler has
-#: surely been asked. What may run too long by it is bounded like what a dead agent leaves behind.
+#: How long an agent without a lease's file assumes that it holds: until the scheduler has surely
+#: been asked. The bound on a dead agent's jobs covers this extra run time.
 UNKNOWN_TERM_S: Final = 10.0
 
 
@@ -44,24 +44,25 @@ class PodRecord(LeaseRecord):
 
     Attributes:
         name: of its pod.
-        file: what has to survive the agent.
-        asked: the pod's creation was asked for, with or without an answer.
+        file: the state that must survive the agent.
+        asked: the pod's creation was requested, with or without an answer.
         pod: as last seen; None before.
         uid: of the pod; empty before it was seen.
         gone: the pod was there, and is no more.
         unseen: the watch does not show the pod (any more); it may be there without its labels.
-        grace_s: with which its deletion was asked for; None before.
-        troubled_s: since when something keeps it from starting, on the lease clock.
-        step: how far its launch is; see ``PodLook``.
-        step_s: when it last got on, on the lease clock.
-        deleted_s: when its deletion was first asked for, on the lease clock.
-        node_read: the node was looked at since the pod was taken away.
+        grace_s: the grace of its requested deletion; None before.
+        troubled_s: since when trouble keeps it from starting, on the lease clock.
+        step: the progress of its launch; see ``PodLook``.
+        step_s: when it last progressed, on the lease clock.
+        deleted_s: when its deletion was first requested, on the lease clock.
+        node_read: the node was read since the pod was evicted.
         reason_code: see LeaseReport.
-        forgotten: nobody asks for the lease any more; its pod is to go.
+        forgotten: the lease is no longer wanted; its pod must go.
         output_over: all its output was read.
-        hopeless: how it ends once its pod is gone, since that could not start; a word, and more.
+        hopeless: how it ends once its pod is gone, since that could not start: end, word and
+        message.
         launch: (seconds of the image, until its start, until it was ready) once it has started.
-        devices: that it was given, by the node or by us.
+        devices: its accelerators, as the node or the agent assigned them.
         poke: set when there may be something to do.
     """
 
@@ -89,12 +90,12 @@ class PodRecord(LeaseRecord):
 
     @property
     def look(self) -> PodLook | None:
-        """What the pod's status says; None before it was seen."""
+        """The observed state of the pod; None before it was seen."""
         return self._look
 
     @property
     def over(self) -> bool:
-        """Whether nothing of its pod runs any more."""
+        """Whether no process of its pod runs any more."""
         look = self.look
         if look is None:
             return False
@@ -102,19 +103,19 @@ class PodRecord(LeaseRecord):
 
     @property
     def awaits_node(self) -> bool:
-        """Whether the node has to be looked at before the end of its pod is told."""
+        """Whether the node must be read before the end of its pod is reported."""
         lost = self.hopeless is not None and self.hopeless[0] is LeaseEnd.LOST
         return not self.node_read and (lost or taken_away(self.look, self.orders))
 
     def outlives(self, most_s: float) -> bool:
-        """Tell whether its pod is there so long after its deletion and its grace."""
+        """Return whether its pod still exists so long after its deletion and its grace."""
         if self.deleted_s is None or self.gone or self.pod is None or self.over:
             return False
         return lease_clock_s() - self.deleted_s > (self.grace_s or 0) + most_s
 
     @property
     def orders(self) -> Orders:
-        """What the pod was told."""
+        """The agent's orders to the pod."""
         return Orders(
             noticed=self.tenant.leave_by_s is not None,
             terminated=self.terminated_s is not None,
@@ -124,19 +125,19 @@ class PodRecord(LeaseRecord):
 
     @property
     def found_file(self) -> Path:
-        """Where it lies what was found in its output."""
+        """The file with the figures from its output."""
         return self.file.with_suffix(".found")
 
     def forget(self) -> None:
-        """Remove what had to survive the agent."""
+        """Remove the files that had to survive the agent."""
         for file in (self.file, self.found_file):
             file.unlink(missing_ok=True)
 
     def save(self, *, needed: bool = True) -> None:
-        """Write down what the pod does not carry.
+        """Store the state that the pod does not carry.
 
         Args:
-            needed: a full disk is an error; otherwise this agent goes on by what it remembers.
+            needed: whether a full disk is an error; otherwise this agent continues from memory.
         """
         self.tenant.deadline_s = self.deadline_s
         known = {
@@ -158,7 +159,7 @@ class PodRecord(LeaseRecord):
                 raise
 
     def recall(self) -> None:
-        """Read it back; without it the lease is taken to hold for a short term."""
+        """Read it back; without it the lease is assumed to hold for a short term."""
         self.advance(*found_before(self.found_file))
         data = Reader({})
         with contextlib.suppress(OSError, InputError):
@@ -195,7 +196,7 @@ class PodRecord(LeaseRecord):
             self.launch = look.image_s, look.launch_s, look.ready_s
 
     def close(self, end: LeaseEnd | None = None, message: str = "") -> None:
-        """Note why the lease ended: as given, or as the pod tells."""
+        """Note why the lease ended: as given, or as the pod shows."""
         if self.end is not None:
             return
         look = self.look
@@ -218,7 +219,7 @@ class PodRecord(LeaseRecord):
             self.tenant.steps_live = self.tenant.steps_done = total
 
     def fail(self, error: Exception) -> None:
-        """Have the pod deleted of a lease that the agent has failed at."""
+        """Delete the pod of a lease that the agent has failed at."""
         if not self.failure and self.end is None:
             super().fail(error)
             self.terminated_s = self.terminated_s or lease_clock_s()
@@ -226,19 +227,19 @@ class PodRecord(LeaseRecord):
         self.poke.set()
 
     def give_up(self) -> bool:
-        """End a lease for whose end, too, nothing works; its pod's guard holds the deadline."""
+        """End a lease that the agent cannot end properly; its pod's guard holds the deadline."""
         if self.end is not None or lease_clock_s() <= self.deadline_s:
             return False
         self.end, self.message, self.output_over = LeaseEnd.LOST, self.failure, True
         return True
 
     def runs(self) -> bool:
-        """Tell whether the job's container has been seen to run."""
+        """Return whether the job's container has been seen to run."""
         look = self.look
         return look is not None and (look.running or look.job_over)
 
     def report(self) -> LeaseReport:
-        """Return what the scheduler needs to know."""
+        """Return the report for the scheduler."""
         self.take_watched()
         look = self.look
         image_s, launch_s, ready_s = self.launch or (None, None, None)
@@ -272,7 +273,7 @@ def adopted(
     Args:
         pod: the pod.
         folder: of the records.
-        boot: name of the time since the last boot.
+        boot: id of the current boot.
         lease: of the pod; None if the pod's annotation has it.
     """
     metadata = pod.get("metadata") or {}
@@ -293,16 +294,16 @@ def adopted(
     try:
         record.see(pod)
         record.recall()
-    except Exception as error:  # noqa: BLE001 - the other pods are to be found, too
+    except Exception as error:  # noqa: BLE001 - the other pods must be found, too
         record.fail(error)
     return record
 
 
 def asked_for(folder: Path, *, known: Container[int]) -> Iterator[tuple[Path, DesiredLease, str]]:
-    """Yield file, lease and pod's uid of leases whose pods an earlier agent has asked for.
+    """Yield file, lease and pod's uid of leases with pods that an earlier agent requested.
 
     The uid is empty if that agent has seen no answer. Leases that are ``known`` are left out. The
-    files of those for which no pod was asked for are removed.
+    files of leases without a requested pod are removed.
     """
     for file in sorted(folder.glob("*.json")):
         try:
@@ -321,10 +322,10 @@ def asked_for(folder: Path, *, known: Container[int]) -> Iterator[tuple[Path, De
 
 
 def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
-    """Yield leases whose pods an earlier agent has asked for, and which are not there (any more).
+    """Yield leases with pods that an earlier agent requested, and that are gone.
 
-    They have ended, and must not be taken for leases that were never begun: a pod may have run
-    and gone while there was no agent.
+    They have ended, and must not count as leases that were never started: a pod may have run and
+    gone while there was no agent.
     """
     for file, lease, uid in asked_for(folder, known=known):
         record = PodRecord(

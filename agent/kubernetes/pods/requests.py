@@ -1,6 +1,6 @@
-"""What the agent asks of the API server for one lease: its pod, what belongs to it, and its end.
+"""Requests to the API server for one lease: its pod, related objects, and its end.
 
-Every request may be repeated: what is there already, or gone already, is as good as done.
+Every request may be repeated: an object that exists already, or is gone already, counts as done.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger("leasehold.agent")
 
 
 class PodRequests:
-    """Makes pods and what belongs to them, and has them deleted.
+    """Creates pods and related objects, and deletes them.
 
     Args:
         client: the way to the API server.
@@ -48,9 +48,9 @@ class PodRequests:
         settings: of the pods.
         pod_of: builds a lease's pod.
         see: takes in a pod as it is, and whether it is gone.
-        note: takes in what is wrong with a part of the work; an empty text: nothing any more.
+        note: takes in the problem of a part of the work; an empty text: there is none any more.
         on_change: called when there is something new to report.
-        trouble_s: how long a pod of another lease may stand in the way.
+        trouble_s: how long a pod of another lease may block the name.
         force_after_s: see ``KubernetesBackend``.
     """
 
@@ -72,7 +72,7 @@ class PodRequests:
         self._trouble_s, self._force_after_s = trouble_s, force_after_s
 
     async def make(self, record: PodRecord) -> None:
-        """Make what a lease needs at the API server, as far as it is not there."""
+        """Create the missing objects of a lease at the API server."""
         if record.pod is None:
             await self._create(record)
         else:
@@ -82,7 +82,7 @@ class PodRequests:
         pod = self._pod_of(record)
         first, record.asked = not record.asked, True
         if first:
-            record.save()  # before: if this agent dies now, the next one must not make it again
+            record.save()  # before: if this agent dies now, the next one must not create it again
         try:
             made = await self._client.create_pod(pod)
         except ExistsError:
@@ -124,7 +124,7 @@ class PodRequests:
         return found
 
     async def find(self, record: PodRecord) -> None:
-        """Find out whether a pod that the watch does not show is gone; if not, restore its labels.
+        """Check whether a pod that the watch does not show is gone; if not, restore its labels.
 
         A pod is gone if there is none of its name, or one with another uid.
         """
@@ -137,7 +137,7 @@ class PodRequests:
             self._see(record, record.pod or {}, True)
             return
         lost = self._lost_labels(record, pod)
-        record.unseen = bool(lost)  # until a look finds them in place
+        record.unseen = bool(lost)  # until a check finds them in place
         self._see(record, pod, False)
         trouble = f"pod {record.name} has lost labels: {', '.join(lost)}; they are restored"
         self._note(f"labels of {record.name}", trouble if lost else "")
@@ -147,13 +147,13 @@ class PodRequests:
             )
 
     def _lost_labels(self, record: PodRecord, pod: Mapping[str, Any]) -> dict[str, str]:
-        """Return our labels that a pod should have, and does not have as they were asked for."""
+        """Return our labels that a pod lacks, or has with other values."""
         has = (pod.get("metadata") or {}).get("labels") or {}
         wanted = lease_labels(record.lease, node=self._node, instance=self._settings.instance)
         return {name: value for name, value in wanted.items() if has.get(name) != value}
 
     async def _keep_secrets(self, record: PodRecord) -> None:
-        """Make the Secret that the pod waits for; it belongs to the pod and goes with it."""
+        """Create the Secret that the pod waits for, and which is deleted with it."""
         secret = build_secret(
             record.lease,
             secret=record.tenant.secret,
@@ -163,10 +163,10 @@ class PodRequests:
         if secret is not None:
             with contextlib.suppress(ExistsError):
                 await self._client.create_secret(secret)
-            record.lease = replace(record.lease, secret_env={})  # nobody here needs them any more
+            record.lease = replace(record.lease, secret_env={})  # needed no more
 
     async def _replace(self, record: PodRecord, other: Mapping[str, Any]) -> None:
-        """Deal with a pod of another lease under our name, such as of a restored database."""
+        """Handle a pod of another lease under our name, such as of a restored database."""
         record.reason_code = "AlreadyExists"
         record.message = f"pod {record.name} belongs to another lease"
         if record.troubled_s is None:
@@ -185,7 +185,7 @@ class PodRequests:
                 await self._client.create_service(service)
 
     async def end(self, record: PodRecord) -> None:
-        """Have a lease's pod deleted, or find out that there never was one."""
+        """Delete a lease's pod, or find out that there never was one."""
         if record.pod is None:
             if record.asked:
                 try:
@@ -207,11 +207,11 @@ class PodRequests:
         await self.delete(record, 0 if force else 1)
 
     async def delete(self, record: PodRecord, grace_s: int | None = None) -> None:
-        """Ask for the pod's deletion, unless it was asked for with as little grace already.
+        """Request the pod's deletion, unless it was requested with as little grace already.
 
         Args:
             record: of its lease.
-            grace_s: until its processes are killed; None: what the job asks for.
+            grace_s: until its processes are killed; None: the job's own grace.
         """
         if grace_s is None:
             grace_s = max(math.ceil(record.lease.grace_s), 1)
@@ -229,7 +229,7 @@ class PodRequests:
             self._see(record, record.pod, True)
 
     async def _tell_why(self, record: PodRecord) -> None:
-        """Say on the pod why it goes. Its deletion waits for that only where the job is over."""
+        """Annotate the pod with the reason. Its deletion waits for that only if the job is over."""
         if record.terminated_s is None and record.kill_s is None:
             await self._annotate(record, JOB_ENDED)  # else the deletion would count as its end
             return

@@ -1,4 +1,4 @@
-"""Which pod security level the namespace of the jobs enforces, said in one line."""
+"""The pod security level that the namespace of the jobs enforces, in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEANS: Final = {
 
 
 def security_level(namespace: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the level that a Namespace object enforces, and what there is to say about it."""
+    """Return the level that a Namespace object enforces, and a line of text about it."""
     metadata = namespace.get("metadata") or {}
     told = (metadata.get("labels") or {}).get(_LABEL)
     level = told if told in LEVELS else LEVELS[0]
@@ -40,22 +40,22 @@ def security_level(namespace: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def check_level(level: str, line: str, *, least: str) -> None:
-    """Refuse a namespace that enforces less than it must.
+    """Refuse a namespace that enforces too little.
 
     Args:
-        level: what it enforces.
-        line: what there is to say about it.
-        least: what it must enforce; ``any``: nothing.
+        level: its level.
+        line: the text about it.
+        least: the level that it must enforce; ``any``: none.
 
     Raises:
-        ClusterError: it does not.
+        ClusterError: it enforces less.
     """
     if least in LEVELS and LEVELS.index(level) < LEVELS.index(least):
         raise ClusterError(f"{line}; this agent asks for '{least}' (kubernetes.pod_security)")
 
 
 async def check_namespace(client: KubernetesClient, settings: PodSettings) -> None:
-    """Say what the namespace of the jobs enforces, and refuse one that enforces too little.
+    """Log the level that the namespace of the jobs enforces, and refuse one that is too low.
 
     Raises:
         ClusterError: it enforces less than the settings ask for.

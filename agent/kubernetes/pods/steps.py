@@ -1,4 +1,4 @@
-"""Steps in the output of pods: what is searched, and when a lease's last figures are in."""
+"""Steps in the output of pods: the search, and when a lease's last figures have come."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PodSteps:
         await self._matching.run()
 
     def begin(self, record: PodRecord) -> None:
-        """Have a lease's output searched; of a gang that of the first process."""
+        """Search a lease's output; of a gang only that of the first process."""
         lease = record.lease
         if lease.progress_regex is None or lease.rank or record.end is not None:
             return
@@ -43,7 +43,7 @@ class PodSteps:
         )
 
     def all_in(self, record: PodRecord) -> bool:
-        """Tell whether the last figures of a lease are in, or were waited for in vain.
+        """Return whether the last figures of a lease have come, or the wait for them is over.
 
         Its pod has ended; its output may still be on its way through the API server.
         """

@@ -1,4 +1,4 @@
-"""Keeps up with pods, or other objects: list, watch, and list again where the watch is lost."""
+"""Watches pods, or other objects: list, watch, and list again if the watch is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.kubernetes.client import KubernetesClient
 
 #: First and longest wait after the server has refused the account; it doubles. An API server that
-#: has just started refuses everybody until it has read its roles.
+#: has just started refuses all accounts until it has read its roles.
 REFUSED_LEAST_S: Final = 0.5
 REFUSED_MOST_S: Final = 30.0
 
@@ -29,15 +29,15 @@ class PodWatch:
         client: the way to the API server.
         on_list: called with all pods.
         on_event: called with ``ADDED``, ``MODIFIED`` or ``DELETED`` and the pod.
-        on_trouble: called with a name and what is wrong; empty when it works (again).
+        on_trouble: called with a name and the problem; empty when it works (again).
         namespace: empty for all.
         labels: a label selector.
         fields: a field selector.
-        kind: of other objects than pods, as paths call it.
-        keep: tells of a pod whether it is wanted where all are listed.
-        resync_s: after so long all pods are listed again, whatever the watch says: one that has
-            fallen silent without ending is noticed by it.
-        heard_s: when the server last said something, on the lease clock.
+        kind: of other objects than pods, as paths name it.
+        keep: returns whether a pod is wanted when all are listed.
+        resync_s: all pods are listed again after this time, even if the watch works: that detects a
+        watch that has fallen silent without ending.
+        heard_s: when the server last sent something, on the lease clock.
     """
 
     client: KubernetesClient
@@ -55,7 +55,7 @@ class PodWatch:
     _listed_s: float = field(default=0.0, init=False)
 
     async def list(self) -> None:
-        """Take in all pods as they are."""
+        """Read all current pods."""
         pods, self._version = await self.client.pods(
             namespace=self.namespace,
             labels=self.labels,
@@ -67,7 +67,7 @@ class PodWatch:
         self.on_list(pods)
 
     async def run(self) -> None:
-        """Keep up until cancelled."""
+        """Watch until cancelled."""
         failures = refusals = 0
         name = f"{self.kind} of {self.namespace or 'all namespaces'}"
         while True:

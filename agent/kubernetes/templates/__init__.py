@@ -1,1 +1,1 @@
-"""Pod templates: what they may say, and how they are merged. Pure."""
+"""Pod templates: their allowed fields, and how they are merged. Pure."""

@@ -1,4 +1,4 @@
-"""What a job says about its pods, read from plain values with errors that name the field. Pure."""
+"""A job's settings of its pods, read from plain values with errors that name the field. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClaimMount:
     """A volume claim in a job's pods.
 
     Attributes:
-        claim: name of the PersistentVolumeClaim.
+        path: its path in the container.
         path: where it is mounted.
         read_only: whether it can only be read.
         sub_path: a folder of the volume to mount instead of all of it.
@@ -37,14 +37,14 @@ class ClaimMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOptions:
-    """What a job says about its pods.
+    """A job's settings of its pods.
 
     Attributes:
-        requests: resource name -> quantity that is asked for, such as ``{"cpu": "8"}``; limits of
+        requests: resource name -> requested quantity, such as ``{"cpu": "8"}``; limits of
             processor and memory are the job's ``cpus`` and ``memory_bytes``.
         volumes: claims to mount.
         tolerations: of taints, besides those of the installation.
-        service_account: which one the pods run as; empty: the namespace's default.
+        service_account: of the pods; empty: the namespace's default.
         image_pull_secrets: names of Secrets.
         image_pull_policy: Always, IfNotPresent or Never; empty: Kubernetes' default.
         runtime_class: name of the RuntimeClass; empty: that of the worker type.
@@ -53,7 +53,7 @@ class PodOptions:
             processes are; ``per-node`` once, for launchers such as torchrun.
         force_delete: whether a pod on a node that does not answer is deleted without knowing that
             its processes are gone.
-        template: a pod in Kubernetes' own words, merged over what is made from all this.
+        template: a pod in Kubernetes' own words, merged over the pod from all these settings.
     """
 
     requests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -70,10 +70,10 @@ class PodOptions:
 
 
 def pod_options(data: Mapping[str, Any]) -> PodOptions:
-    """Read a job's words about its pods.
+    """Read a job's settings of its pods.
 
     Raises:
-        InputError: a field is unknown or wrong; names it with its value.
+        InputError: a field is unknown or wrong; the message names it with its value.
     """
     known = {option.name for option in fields(PodOptions)}
     for name in data:

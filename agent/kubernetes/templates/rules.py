@@ -1,8 +1,8 @@
-"""What a pod template may say: a list, outside of which everything is refused. Pure.
+"""The allowed fields of a pod template: everything outside a list is refused. Pure.
 
-The list holds what a job needs for itself and what cannot reach beyond its pod. An operator may add
-to it (``kubernetes.template_allows``). It is asked when a job is submitted: jobs that are stored
-already keep what they have.
+The list holds fields that a job needs for itself and that cannot reach beyond its pod. An operator
+may add to it (``kubernetes.template_allows``). It is checked when a job is submitted: jobs that are
+stored already keep their templates.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
     from agent.kubernetes.templates.options import PodOptions
 
-#: Name of the setting, as an error tells it.
+#: Name of the setting in errors.
 SETTING: Final = "kubernetes.template_allows"
 _LEASE: Final = "which accelerators a job sees follows from its lease; take it out"
 
 
 @dataclass(frozen=True, slots=True)
 class _Only:
-    """A field that takes these values."""
+    """A field with these allowed values."""
 
     values: tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A value that a function looks at, which returns what is wrong; empty if nothing is."""
+    """A value for a checking function, which returns what is wrong; empty if it is allowed."""
 
     wrong: Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """An object with names that a function looks at likewise."""
+    """An object with names for a checking function."""
 
     wrong: Callable[[str], str]
 
@@ -65,7 +65,7 @@ def _resource(name: str) -> str:
 
 
 def _label(name: str) -> str:
-    """Names with a domain are read by programs of the cluster and of the node."""
+    """Check a label: programs of the cluster and the node read names with a domain."""
     if "/" not in name or name in {
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
         "kubectl.kubernetes.io/default-container",
@@ -108,7 +108,7 @@ def _secret(name: Any) -> str:
 
 
 def _secret_fields(name: str, *others: str) -> dict[str, Any]:
-    """Return the rule for what names a Secret in its field ``name``."""
+    """Return the rule for an object that names a Secret in its field ``name``."""
     return _fields(*others) | {name: _Checked(_secret)}
 
 
@@ -221,7 +221,7 @@ _POD: Final = {
     ),
 }
 _CLAIM: Final = "give it a volume claim: kubernetes.volumes"
-#: Why, and what to do instead, by the end of a path.
+#: The reason and an alternative, by the end of a path.
 _WHY: Final = {
     "hostPath": f"a job has no part in its node's files; {_CLAIM}",
     "hostNetwork": "a job has no part in its node's network",
@@ -253,16 +253,16 @@ _WHY: Final = {
 def check_submitted(
     options: PodOptions, env: Mapping[str, str], *, allows: Collection[str]
 ) -> None:
-    """Refuse what a job that is submitted may not say about its pods.
+    """Refuse a submitted job whose pod settings are not allowed.
 
     Args:
-        options: what it says.
+        options: its settings.
         env: its variables.
-        allows: what the operator adds to the list: paths as in the errors, ``PATH=VALUE`` for
-            one value of a field, or a beginning with ``*`` at its end.
+        allows: the operator's additions to the list: paths as in the errors, ``PATH=VALUE`` for one
+            value of a field, or a prefix with ``*`` at its end.
 
     Raises:
-        InputError: names the field, its value, and what to do instead.
+        InputError: the message names the field, its value, and an alternative.
     """
     allowed = _Allowed(tuple(allows))
     for name, value in env.items():
@@ -284,7 +284,7 @@ def check_submitted(
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """What the operator adds to the list."""
+    """The operator's additions to the list."""
 
     entries: tuple[str, ...]
 
@@ -298,7 +298,7 @@ class _Allowed:
 
 
 def _check_variables(template: Mapping[str, Any], allowed: _Allowed) -> None:
-    """Look at the names of all containers' variables; what chooses devices nobody can allow."""
+    """Check the names of all containers' variables; an operator cannot allow device choice."""
     spec = template.get("spec")
     for part in ("containers", "initContainers"):
         containers = spec.get(part) if isinstance(spec, dict) else None
@@ -320,14 +320,14 @@ def _check_variable(name: str, value: object, path: str, allowed: _Allowed) -> N
 
 
 def _check(value: Any, rule: Any, path: str, pattern: str, allowed: _Allowed) -> None:
-    """Compare a value with its rule, and what it holds with theirs.
+    """Compare a value with its rule, and its parts with theirs.
 
     Args:
         value: of the template.
         rule: of the list.
-        path: where the value stands.
-        pattern: likewise, with the positions in lists left out.
-        allowed: what the operator adds.
+        path: the path of the value.
+        pattern: that path without the positions in lists.
+        allowed: the operator's additions.
     """
     if rule is _ANY or allowed(pattern, value):
         return
@@ -341,7 +341,7 @@ def _check(value: Any, rule: Any, path: str, pattern: str, allowed: _Allowed) ->
 
 
 def _wrong(value: Any, rule: Any, pattern: str) -> str:
-    """Return what is wrong with a value itself; empty if nothing is."""
+    """Return what is wrong with a value itself; empty if it is allowed."""
     if isinstance(rule, _Only):
         return "" if any(_same(value, one) for one in rule.values) else _why(pattern, rule)
     if isinstance(rule, _Checked):

@@ -1,6 +1,7 @@
-"""A user's pod template: what is never its own, and how it is merged over our pod. Pure.
+"""A user's pod template: fields that it may never set, and its merge over our pod. Pure.
 
-What else a template may say is looked at when a job is submitted: see ``template_rules``.
+The other fields of a template are checked when a job is submitted: see
+``agent.kubernetes.templates.rules``.
 
 The merge follows Kubernetes' strategic merge: objects are merged field by field, lists whose items
 have a name are merged by it, tolerations are added, every other list and value is replaced.
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 #: The container in which the job runs.
 CONTAINER: Final = "job"
-#: Before the names of our own volumes and containers.
+#: The prefix of the names of our own volumes and containers.
 RESERVED: Final = "leasehold-"
 #: Names of the container that brings a job's code, and of the volume with it.
 CODE: Final = RESERVED + "code"
-#: By which field the items of a list are told apart.
+#: The field that identifies the items of a list.
 _KEYS: Final = {
     "containers": "name",
     "initContainers": "name",
@@ -34,11 +35,11 @@ _KEYS: Final = {
     "ports": "containerPort",
     "hostAliases": "ip",
 }
-#: Lists to which a template adds.
+#: Lists that a template adds to.
 _ADDED: Final = frozenset({"tolerations", "envFrom"})
 _INSTEAD: Final = "use the job's field '{}'"
 _SCHEDULER: Final = "the scheduler decides it"
-#: Fields of the pod that are not a template's, and what to do instead.
+#: Fields of the pod that a template may not set, and an alternative.
 _OWNED: Final = {
     "status": _SCHEDULER,
     "metadata.name": _SCHEDULER,
@@ -79,7 +80,7 @@ _OWNED_VARIABLES: Final = frozenset(
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return one object merged over another; neither is changed.
 
-    ``None`` takes a plain value away; objects and lists stay.
+    ``None`` removes a plain value; objects and lists stay.
     """
     merged = dict(base)
     for name, value in over.items():
@@ -103,7 +104,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def without_devices(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pod in which containers beside the job's see no accelerator.
 
-    Jobs that were stored before templates were checked may say otherwise, and images may, too.
+    Jobs that were stored before templates were checked may ask for some, and so may images.
     """
     spec = dict(pod["spec"])
     for part in ("containers", "initContainers"):
@@ -128,14 +129,14 @@ def _chooses(variable: Mapping[str, Any]) -> bool:
 
 
 def check_template(template: Mapping[str, Any], *, accelerators: frozenset[str]) -> None:
-    """Refuse a template that sets what is the scheduler's.
+    """Refuse a template that sets the scheduler's fields.
 
     Args:
         template: the user's pod.
-        accelerators: names of the resources that workers are.
+        accelerators: names of the resources of workers.
 
     Raises:
-        InputError: names the field, its value, and what to do instead.
+        InputError: the message names the field, its value, and an alternative.
     """
     template = dict(template)
     _check_kind(template)
@@ -188,7 +189,7 @@ def _check_container(container: Mapping[str, Any], path: str, accelerators: froz
 
 
 def is_owned_variable(name: str) -> bool:
-    """Tell whether an environment variable is the scheduler's."""
+    """Return whether an environment variable belongs to the scheduler."""
     return name in _OWNED_VARIABLES or name.startswith(("LEASEHOLD_", "PET_"))
 
 
