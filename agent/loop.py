@@ -1,4 +1,4 @@
-"""The agent's loop: ask what is wanted, reconcile, report what is."""
+"""The agent's loop: fetch the desired set, reconcile, report the state."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from agent.link.link import Link
     from agent.reconcile import Action, Held
 
-#: Between two looks at a lease whose processes are being started.
+#: Between two checks of a lease while its processes are starting.
 STARTING_TICK_S = 0.05
-#: Wait after no more files could be opened.
+#: The wait after no more files could be opened.
 AGAIN_S: Final = 1.0
-#: How long an agent that leaves with its jobs stays for what is left of their output.
+#: How long an agent that leaves with its jobs stays to send the rest of their output.
 LAST_OUTPUT_S = 10.0
 
 _log = logging.getLogger("leasehold.agent")
@@ -67,19 +67,19 @@ class AgentSettings:
     Attributes:
         margin_s: from SIGKILL to a lease's deadline.
         report_every_s: between reports without news.
-        progress_every_s: between reports whose only news is that jobs have got on.
-        report_least_s: between reports with news, but for the end of a lease: somebody may be
-            waiting for its workers.
-        tick_s: longest time between two looks at the processes.
-        health_every_s: between two looks at the workers.
-        health_most_s: a look that takes longer is remarked on.
+        progress_every_s: between reports with only progress of jobs as news.
+        report_least_s: between reports with news, except the end of a lease: another job may be
+        waiting for its workers.
+        tick_s: longest time between two checks of the processes.
+        health_every_s: between two checks of the workers.
+        health_most_s: a longer check is reported as a remark.
         retry_least_s: first wait after the scheduler could not be reached; doubles.
         retry_most_s: longest such wait.
         retry_refused_s: first wait after the scheduler has refused the agent's token; doubles.
         retry_refused_most_s: longest such wait.
-        start_most_s: how long processes of a lease may take to be there.
+        start_most_s: how long processes of a lease may take to appear.
         disk_every_s: between two attempts to write in the state folder.
-        gpu_every_s: between two looks at how busy GPUs are.
+        gpu_every_s: between two samples of GPU use.
     """
 
     margin_s: float = MARGIN_S
@@ -106,11 +106,12 @@ class Agent:
         link: the way to the scheduler.
         inventory: the node's workers.
         state_dir: private folder, kept over restarts.
-        make_backend: from the job-facing endpoint and what to call on news to what runs the jobs.
+        make_backend: makes the backend from the job-facing endpoint and a callback for news.
         settings: times of the loop.
-        upload: how output is sent.
-        listen: (host, port) where jobs reach the endpoint besides its socket; None: nowhere.
-        machine: what it runs on; by default the real one.
+        upload: rate and times of the upload of output.
+        listen: (host, port) where jobs reach the endpoint besides its socket; None for the socket
+        alone.
+        machine: clocks, chance and folder; by default the real machine's.
     """
 
     def __init__(
@@ -135,12 +136,12 @@ class Agent:
         self._settings = settings or AgentSettings()
         self._news = asyncio.Event()
         self._to_report = asyncio.Event()
-        self._refused_s: float | None = None  # when the token was, and that was said
-        self._ended = asyncio.Event()  # a lease, and the scheduler does not know yet
+        self._refused_s: float | None = None  # when the token was refused, and that was logged
+        self._ended = asyncio.Event()  # a lease ended, and the scheduler does not know yet
         self._memory = machine.memory(state_dir)
         self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
         self._backend = make_backend(self._endpoint, self._news.set)
-        #: None where the backend brings code to its jobs by itself.
+        #: None if the backend brings code to its jobs itself.
         self._trees = (
             None
             if self._backend.bring_code(link)
@@ -175,8 +176,8 @@ class Agent:
 
         Raises:
             InputError: another agent is using the state folder.
-            NotPermittedError: the scheduler refuses the token at the first contact, and no job is
-                here that another try might serve; in a group.
+            NotPermittedError: the scheduler refuses the token at the first contact, and the agent
+            holds no job that a retry might serve; in a group.
         """
         lock = self._memory.open_lock()
         if lock is None:
@@ -191,7 +192,7 @@ class Agent:
             self._view = remember(self._view, await self._backend.open())
             await self._endpoint.open()
             on_open()
-            self._to_report.set()  # a scheduler that does not know this node learns of it at once
+            self._to_report.set()  # a scheduler that does not know this node learns of it now
             async with asyncio.TaskGroup() as tasks:
                 for work in (
                     *(
@@ -269,7 +270,7 @@ class Agent:
         ]
 
     def _with_code(self, actions: Sequence[Action], held: Sequence[Held]) -> list[Action]:
-        """Begin leases when the code is here that they are started in."""
+        """Start leases only when their code is here."""
         if self._trees is None:
             return list(actions)
         uploads = [a for a in actions if isinstance(a, Start) and a.wanted.lease.upload]
@@ -290,7 +291,7 @@ class Agent:
         return found
 
     def _as_disk_allows(self, actions: Sequence[Action]) -> list[Action]:
-        """Begin no lease that could not be written down."""
+        """Start no lease that could not be stored."""
         if not self._disk and any(isinstance(action, Start) for action in actions):
             self._note_disk(self._machine.disk_problem(self._memory.path))
         if not self._disk:
@@ -301,7 +302,7 @@ class Agent:
         ]
 
     def _sleep_s(self, states: Mapping[int, LeaseState]) -> float:
-        """Return how long nothing needs to be done without news."""
+        """Return how long the loop may wait without news."""
         settings = self._settings
         wake_s = wake_at(self._view, self._backend.held(), margin_s=settings.margin_s)
         starting = LeaseState.STARTING in states.values()
@@ -343,7 +344,7 @@ class Agent:
             await _wait(self._ended, settings.report_least_s)
 
     async def stop_jobs(self, *, most_s: float = 60.0) -> None:
-        """Start nothing any more, have every job leave as when its lease ends, and tell so.
+        """Start no more leases, make every job leave as at its lease's end, and report that.
 
         Args:
             most_s: returns after this long even if a job is left or the scheduler does not know.
@@ -355,7 +356,7 @@ class Agent:
             if all(lease.ended and lease.delivered for lease in self._backend.held()):
                 break
             await asyncio.sleep(0.05)
-        # Nobody else sends the rest of their output, unless another agent follows on this node.
+        # No other agent sends the rest of their output, unless one follows on this node.
         end_s = min(end_s, self._now_s() + LAST_OUTPUT_S)
         while self._uploader.pending() and self._now_s() < end_s:  # noqa: ASYNC110 - files have no events
             await asyncio.sleep(0.05)
@@ -364,7 +365,7 @@ class Agent:
         while True:
             try:
                 problems = await self._look_at_workers()
-            except Exception:  # noqa: BLE001 - of the driver's library: the jobs go on
+            except Exception:  # noqa: BLE001 - of the driver's library: the jobs run on
                 _log.exception("the workers could not be asked how they are")
                 problems = self._problems
             if problems != self._problems:
@@ -373,17 +374,17 @@ class Agent:
             await asyncio.sleep(self._settings.health_every_s)
 
     async def _measure(self) -> None:
-        """Look at how busy the GPUs of the leases are; what is found goes with the next report."""
+        """Sample the use of the leases' GPUs; the next report has the result."""
         while self._gpus is not None:
             held = {h.lease_id: h.workers for h in self._backend.held() if not h.ended}
             try:
                 await asyncio.to_thread(self._gpus.look, held, self._now_s())
-            except Exception:  # noqa: BLE001 - of the driver's library: the jobs go on
+            except Exception:  # noqa: BLE001 - of the driver's library: the jobs run on
                 _log.exception("the GPUs could not be asked how busy they are")
             await asyncio.sleep(self._settings.gpu_every_s)
 
     async def _watch_disk(self) -> None:
-        """Find out in time that nothing can be written, and that it can again."""
+        """Notice early that the disk is full, and that there is room again."""
         while True:
             before = self._disk
             size = AGAIN_BYTES if before else PROBE_BYTES
@@ -391,7 +392,7 @@ class Agent:
             problem = await asyncio.to_thread(
                 self._machine.disk_problem, folder, size=size, flush=True
             )
-            if self._disk != before:  # a lease was to begin meanwhile: what that found is newer
+            if self._disk != before:  # a new lease has checked meanwhile: its result is newer
                 continue
             self._note_disk(problem)
             await asyncio.sleep(self._settings.disk_every_s)
@@ -407,7 +408,7 @@ class Agent:
         self._to_report.set()
 
     async def _look_at_workers(self) -> dict[int, str]:
-        """Ask the workers how they are, and say so when a driver gives no answer."""
+        """Ask the workers for their health, and note a remark if a driver gives no answer."""
         looking = asyncio.ensure_future(asyncio.to_thread(self._inventory.problems))
         most_s = self._settings.health_most_s
         await asyncio.wait({looking}, timeout=most_s)
@@ -420,9 +421,10 @@ class Agent:
         return found
 
     def _end_if_refused(self, error: Exception, *, accepted: bool) -> None:
-        """End an agent that was never admitted: it was set up wrongly, and somebody is watching.
+        """End an agent that was never admitted: its setup is wrong, and an operator is watching.
 
-        One that was, or that found jobs here, asks again: its token may be put right in time.
+        An agent that was admitted, or that found jobs here, retries: its token may be fixed in
+        time.
 
         Raises:
             NotPermittedError: the error is such a refusal.
@@ -431,7 +433,7 @@ class Agent:
             raise NotPermittedError(str(error)) from error
 
     def _note_refused(self, error: Exception) -> None:
-        """Say once, until it is accepted again, what somebody has to do about a refused token."""
+        """Log once, until the token is accepted again, how an operator can fix a refused token."""
         if self._refused_s is not None:
             return
         self._refused_s = self._now_s()
@@ -446,7 +448,7 @@ class Agent:
         )
 
     def _note_accepted(self, sent_s: float) -> None:
-        """Note that the scheduler took the token; not where that was shown before the refusal."""
+        """Note that the scheduler accepted the token; not if it was sent before the refusal."""
         if self._refused_s is not None and sent_s > self._refused_s:
             self._refused_s = None
             _log.info("the scheduler takes this agent's token again")
@@ -471,13 +473,13 @@ class Agent:
     def _workers_problems(self) -> dict[int, str]:
         """Return why workers cannot be used, by local index.
 
-        The end of a lease must not be told beside an older look at the node than the one that the
-        backend has taken before it.
+        The end of a lease must not be reported with an older state of the node than the one that
+        the backend has read before it.
         """
         if self._stopping:
             return dict.fromkeys((worker.index for worker in self._inventory.workers), LEAVING)
         problems = self._backend.problems(self._problems)
-        if self._disk:  # of idle workers: what runs on the others goes on
+        if self._disk:  # of idle workers: running jobs continue
             alive = (lease for lease in self._backend.held() if not lease.ended)
             busy = {worker for lease in alive for worker in lease.workers}
             idle = {w.index for w in self._inventory.workers} - busy
@@ -492,7 +494,7 @@ class Agent:
             incarnation=self._incarnation,
             sequence=self._sequence,
             term=self._view.term,
-            # Before the first desired set nobody here can say what is missing.
+            # Before the first desired set the agent cannot know what is missing.
             revision=max(self._view.revision, 0) if self._view.known else 0,
             workers=tuple(
                 WorkerReport(
@@ -510,7 +512,7 @@ class Agent:
         )
 
     def _lease_reports(self) -> tuple[LeaseReport, ...]:
-        """Return what is held and what is about to start: what is not in it is not here."""
+        """Return held leases and those about to start: any other lease is not here."""
         held = self._backend.reports()
         if (gpus := self._gpus) is not None:
             held = tuple(replace(report, gpu=gpus.of(report.lease_id)) for report in held)
@@ -544,11 +546,11 @@ class Agent:
         return tuple(sorted((*held, *coming, *unusable), key=lambda report: report.lease_id))
 
     def _newest(self) -> tuple[int, int]:
-        """Return what need not be told again; after a restart the same set is wanted anew."""
+        """Return the newest known revision; after a restart the same set is wanted again."""
         return self._view.term, self._view.revision if self._view.known else -1
 
     def _note_down(self, view: View, *, stopped: bool = False) -> None:
-        """Write down what the next agent needs; that this one was stopped, at its end alone."""
+        """Store the state for the next agent; ``stopped`` only at this one's end."""
         known = {
             "term": view.term,
             "revision": view.revision,
@@ -557,12 +559,12 @@ class Agent:
         }
         try:
             self._memory.write("agent.json", known)
-        except OSError as error:  # only an agent that is restarted would ask
+        except OSError as error:  # only a restarted agent would read it
             _log.warning("what was accepted last cannot be written down: %s", error)
 
     def _recall(self) -> None:
         data = Reader(self._memory.read("agent.json") or {})
-        self._crashed = data.data.get("stopped") is False  # the release before did not say
+        self._crashed = data.data.get("stopped") is False  # the previous release did not write it
         with contextlib.suppress(InputError):  # the clock may have been set back since
             earlier = data.number("incarnation")
             self._incarnation = max(self._incarnation, earlier + 1.0)
@@ -575,7 +577,7 @@ class Agent:
 
 
 async def _endure(work: Callable[[], Awaitable[None]]) -> None:
-    """Do a part of the agent's work; if no more files can be opened, begin it again later."""
+    """Run a part of the agent's work; if no more files can be opened, restart it later."""
     while True:
         try:
             return await work()
@@ -587,16 +589,16 @@ async def _endure(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _meter(workers: Workers) -> GpuMeter | None:
-    """Return what measures GPUs, where NVML has found them."""
+    """Return the meter of GPU use, if NVML has found GPUs."""
     if not isinstance(workers, Inventory) or workers.nvml is None:
         return None
     return GpuMeter(workers)
 
 
 def _level(failures: int, error: Exception) -> int:
-    """Return how loudly to say it: less and less often while nothing changes."""
+    """Return the log level of a failure: repeated failures are logged less and less often."""
     if isinstance(error, PermissionError):
-        return logging.DEBUG  # it was said once, and louder
+        return logging.DEBUG  # it was logged once as an error
     return logging.WARNING if failures.bit_count() == 1 else logging.DEBUG
 
 

@@ -1,4 +1,4 @@
-"""What the agent's loop takes from the machine that it runs on: clocks, chance and its folder."""
+"""The machine under the agent's loop: clocks, chance and its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Memory(Protocol):
-    """Where an agent keeps what the next one on this node needs; ``LeaseFolder`` is one."""
+    """The stored state for the next agent on this node; ``LeaseFolder`` is one."""
 
     @property
     def path(self) -> Path:
@@ -31,7 +31,7 @@ class Memory(Protocol):
         ...
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Replace a file in one step; raises OSError where that cannot be done."""
+        """Replace a file in one step; raises OSError if that fails."""
         ...
 
     def open_lock(self) -> int | None:
@@ -46,10 +46,10 @@ class Machine:
     Attributes:
         lease_clock_s: the clock that leases are measured on, in seconds.
         wall_s: seconds since the Unix epoch.
-        chance: spreads what many agents would do at the same moment; guards nothing.
-        memory: makes it, from the state folder.
-        close_lock: lets go of what ``Memory.open_lock`` has returned.
-        endpoint: makes the job-facing endpoint, as ``Endpoint`` is made.
+        chance: spreads the work of many agents over time; guards nothing.
+        memory: makes the memory, from the state folder.
+        close_lock: releases the lock of ``Memory.open_lock``.
+        endpoint: makes the job-facing endpoint, with the arguments of ``Endpoint``.
         disk_problem: tries to write in a folder; see ``agent.disk``.
     """
 

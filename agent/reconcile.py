@@ -1,12 +1,12 @@
-"""What to do, from what is wanted, what there is, and the time. Pure: no clock, no processes.
+"""The next actions, from the desired leases, the held leases and the time. Pure.
 
-The scheduler's messages say what is wanted and never what to do, so this function may be called at
-any time, with any message lost, repeated or overtaken. A lease that is not renewed runs down by
-itself: notice, SIGTERM and SIGKILL are all placed *before* its deadline, counted back from it::
+The scheduler's messages describe a state and never an action. So this function may be called at any
+time, with any message lost, repeated or overtaken. A lease that is not renewed runs down by itself:
+notice, SIGTERM and SIGKILL are all placed *before* its deadline, counted back from it::
 
     deadline - margin_s                        SIGKILL, if anything is left
     deadline - margin_s - grace_s              SIGTERM
-    deadline - margin_s - grace_s - notice_s   notice, or earlier where the scheduler announced it
+     deadline - margin_s - grace_s - notice_s   notice, or earlier if the scheduler announced it
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scheduler.protocol.desired import Desired, DesiredLease, Unusable
 
-#: Jobs whose newest token is remembered.
+#: The number of jobs with a remembered newest token.
 REMEMBERED_JOBS = 4096
 
 
@@ -31,8 +31,8 @@ class Wanted:
 
     Attributes:
         lease: as the scheduler sent it.
-        deadline_s: until when it holds.
-        notice_at_s: when the job is to be told; infinity while no end is announced.
+        deadline_s: its deadline.
+        notice_at_s: when the job must get notice; infinity while no end is announced.
     """
 
     lease: DesiredLease
@@ -42,16 +42,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What the agent has accepted of the scheduler's wishes.
+    """The accepted desired set.
 
     Attributes:
         known: False until the first desired set since the agent's start; nothing is stopped for
             being unwanted before that.
         term: of the newest accepted set, kept over restarts.
-        revision: of the same.
+        revision: of that set.
         wanted: by lease id.
         newest_token: by job, the greatest token seen; an older lease of the job is never started.
-        unusable: leases that are wanted and make no sense here; they are reported as failed.
+        unusable: desired leases that cannot be read; they are reported as failed.
     """
 
     known: bool = False
@@ -64,19 +64,19 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A lease as the backend knows it.
+    """A lease in the backend.
 
     Attributes:
-        lease_id: which.
+        lease_id: its id.
         token: its fencing token.
         job_id: its job.
         attempt: of the job.
-        nonce: as the scheduler told it; empty if it told none.
+        nonce: as the scheduler sent it; empty if it sent none.
         workers: local indices.
-        deadline_s: until when it holds, on the agent's clock.
+        deadline_s: its deadline, on the agent's clock.
         notice_s: from notice to SIGTERM.
         grace_s: from SIGTERM to SIGKILL.
-        noticed: the job has been told.
+        noticed: the job has its notice.
         terminated_s: when SIGTERM was sent; None before.
         ended: no process is left.
         delivered: the end has reached the scheduler.
@@ -99,7 +99,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Launch the processes of a lease; or report it as failed, where ``fault`` says why."""
+    """Launch the processes of a lease; or report it as failed, if ``fault`` gives a reason."""
 
     wanted: Wanted
     fault: str = ""
@@ -123,7 +123,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Tell the job that it has to leave by ``by_s``, or (``on`` false) that it may stay."""
+    """Give the job notice to leave by ``by_s``, or (``on`` false) withdraw the notice."""
 
     lease_id: int
     on: bool
@@ -140,7 +140,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Send SIGKILL to whatever is left. Repeated until nothing is."""
+    """Send SIGKILL to all processes that are left. Repeated until there are none."""
 
     lease_id: int
 
@@ -202,13 +202,13 @@ def remember(view: View, held: Sequence[Held]) -> View:
 def decide(
     view: View, held: Sequence[Held], *, now_s: float, margin_s: float
 ) -> tuple[Action, ...]:
-    """Return what has to be done now.
+    """Return the actions that are due now.
 
     Args:
-        view: what is wanted.
-        held: what there is, each lease once.
+        view: the desired set.
+        held: the held leases, each once.
         now_s: the agent's clock.
-        margin_s: from SIGKILL to the deadline; what the kernel may need to end a process.
+        margin_s: from SIGKILL to the deadline; the time that the kernel may need to end a process.
 
     Returns:
         the actions, those that end something first.
@@ -218,7 +218,7 @@ def decide(
 
 
 def wake_at(view: View, held: Sequence[Held], *, margin_s: float) -> float:
-    """Return the next time at which ``decide`` may have something to do without any news.
+    """Return the next time at which ``decide`` may have an action without any news.
 
     A lease that is already being killed is left out: its end is news.
     """
@@ -266,7 +266,7 @@ def _continue(view: View, lease: Held, now_s: float, margin_s: float) -> list[Ac
 
 
 def _wind_down(lease: Held, want: Wanted | None, now_s: float, margin_s: float) -> list[Action]:
-    """Renew, tell, or stop a lease that may go on until its deadline."""
+    """Renew, notify, or stop a lease that may run until its deadline."""
     actions: list[Action] = []
     deadline_s = lease.deadline_s if want is None else want.deadline_s
     if deadline_s != lease.deadline_s:
@@ -314,10 +314,10 @@ def _starts(view: View, held: Sequence[Held], now_s: float, margin_s: float) -> 
 
 
 def is_other(held: Held, lease: DesiredLease) -> bool:
-    """Tell whether a desired lease is not the one that is held under its number.
+    """Return whether a desired lease differs from the held lease of its number.
 
-    So it is if the scheduler's database has lost its newest entries. The lease that is held ends
-    first; the other one begins when it is forgotten.
+    So it is if the scheduler's database has lost its newest entries. The held lease ends first; the
+    other one begins after the held one is dropped.
     """
     if (held.job_id, held.attempt) != (lease.job_id, lease.attempt):
         return True
@@ -325,7 +325,7 @@ def is_other(held: Held, lease: DesiredLease) -> bool:
 
 
 def _is_leaving(view: View, lease: Held) -> bool:
-    """Tell whether a lease only has its workers until its processes are gone.
+    """Return whether a lease only has its workers until its processes are gone.
 
     Two leases that are both desired may share workers: that is a pair.
     """

@@ -1,7 +1,7 @@
-"""The code that leases are started in: fetched, looked through and unpacked before they begin.
+"""The code that leases are started in: fetched, checked and unpacked before they begin.
 
-Each lease has a tree of its own, fetched anew: by its hash it is the same on every node and in each
-attempt, and nothing that a job has changed in one is found by another.
+Each lease has a tree of its own, fetched for it: by its hash it is the same on every node and in
+each attempt, and no job sees another job's changes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: Folder in the agent's with the code of leases that are to begin: a folder for each.
+#: Folder in the agent's with the code of leases that will begin: a folder for each.
 TREES: Final = "trees"
 #: First and longest wait after code could not be fetched.
 RETRY_LEAST_S, RETRY_MOST_S = 0.5, 10.0
 
 
 class Trees:
-    """Fetches code ahead of the leases that are to begin.
+    """Fetches code ahead of the leases that will begin.
 
     Args:
         link: to the scheduler.
@@ -48,11 +48,11 @@ class Trees:
         self._found: dict[int, str] = {}
 
     def clear(self) -> None:
-        """Remove what an earlier agent has left behind."""
+        """Remove the trees that an earlier agent has left."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def fault(self, lease: DesiredLease) -> str | None:
-        """Return why a lease's code cannot be had, empty where it is here; None: it is coming."""
+        """Return why a lease's code cannot be had, empty if it is here; None: it is coming."""
         lease_id = lease.lease_id
         if lease_id in self._found:
             return self._found[lease_id]
@@ -61,7 +61,7 @@ class Trees:
         return None
 
     def keep(self, lease_ids: Collection[int]) -> None:
-        """Forget leases that are not to begin any more."""
+        """Drop leases that will not begin any more."""
         for lease_id in (self._fetching.keys() | self._found.keys()) - set(lease_ids):
             if (task := self._fetching.pop(lease_id, None)) is not None:
                 task.cancel()
@@ -98,11 +98,11 @@ class Trees:
 
 
 def hand_over(tree: Path, folder: Path, uid: int | None) -> None:
-    """Move a tree to where its job works, and make it the job's.
+    """Move a tree to its job's working directory, and change its owner to the job.
 
     Args:
-        tree: that no job could reach so far; links are not in it.
-        folder: where it goes, on the same disk.
+        tree: a tree that no job could reach so far; it holds no links.
+        folder: the new place, on the same disk.
         uid: of the job; None: the agent's.
     """
     if uid is not None:

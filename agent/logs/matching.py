@@ -133,13 +133,13 @@ class Matching:
         return watch
 
     def finish(self, watch: Watch) -> None:
-        """Have the rest searched of output to which nothing comes any more."""
+        """Search the rest of an output that is complete."""
         if not watch.finishing:
             watch.finishing = True
             self._send({"lease": watch.lease_id, "finish": True})
 
     def drop(self, lease_id: int) -> None:
-        """Forget a lease."""
+        """Drop a lease."""
         if self._watches.pop(lease_id, None) is not None:
             self._send({"lease": lease_id, "drop": True})
 
@@ -171,7 +171,7 @@ class Matching:
                 cwd="/",
                 env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
                 limit=LINE_BYTES,
-            )  # in our session: what leaves it is taken for something that a job has left behind
+            )  # in our session: outside it counts as a job's stray
         except OSError as error:
             return f"it cannot be started: {error}"
         try:
@@ -200,7 +200,7 @@ class Matching:
                     self._take(json.loads(line))
             except TimeoutError:
                 return f"it was silent for {self._silence_s:.0f} s"
-            except (*SPOILT, AttributeError) as error:  # whoever may signal it can write there too
+            except (*SPOILT, AttributeError) as error:  # it may be overwritten
                 return f"it says what makes no sense ({error})"
             if not line:
                 return f"it ended with code {await process.wait()}"
@@ -223,14 +223,14 @@ class Matching:
                 self._on_change()
 
     def _send(self, order: dict[str, object]) -> None:
-        """Tell the process; one that is to be started is told all of it then."""
+        """Send an order; a process that is started later receives all orders then."""
         stdin = None if self._process is None else self._process.stdin
         if stdin is not None and not stdin.is_closing():
             stdin.write(json.dumps(order).encode() + b"\n")
 
 
 def found_before(state: Path) -> tuple[int, int]:
-    """Return (steps, checkpointed steps) that an earlier agent has found in a lease's output."""
+    """Return (steps, checkpointed steps) of an earlier agent's search of a lease's output."""
     with contextlib.suppress(*SPOILT, AttributeError):
         data = json.loads(read_regular(state, 65536))
         return counted(data.get("steps_live")), counted(data.get("steps_done"))

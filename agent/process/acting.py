@@ -1,6 +1,6 @@
-"""Reading what lies in a job's own folders with the job's rights, and not with root's.
+"""Reading files in a job's own folders with the job's rights, not with root's.
 
-A job may put a link to anything there.
+A job may put a link to any file there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def acting_as(uid: int | None) -> Iterator[None]:
-    """Let this thread, and no other, use files as a user and its group; None: as it is.
+    """Let this thread, and no other, use files as a user and its group; None: unchanged.
 
     Raises:
         PermissionError: this process may not.
@@ -33,7 +33,7 @@ def acting_as(uid: int | None) -> Iterator[None]:
     try:
         _libc.setfsgid(uid)
         _libc.setfsuid(uid)
-        # Neither says whether it has done it; asked for no user, it says which one there is.
+        # Neither call reports success; called with -1, each returns the current user or group.
         if (_libc.setfsuid(-1), _libc.setfsgid(-1)) != (uid, uid):
             raise PermissionError(f"this process may not use files as uid {uid}")
         yield
@@ -44,11 +44,11 @@ def acting_as(uid: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How a job reaches a file, and the agent with the job's rights.
+    """A path by which a job, and the agent with the job's rights, reaches a file.
 
     Attributes:
         uid: of the job; None: the agent's own.
-        base: a folder that the agent has made for the job where others cannot come, or None.
+        base: a folder that the agent has made for the job and that others cannot enter, or None.
         name: of the file, from there on.
     """
 
@@ -60,7 +60,7 @@ class Reach:
         """Return the first bytes of a regular file; see ``read_regular``.
 
         Raises:
-            NotRegularError: it is something else.
+            NotRegularError: it is not a regular file.
             OSError: it cannot be opened, or not by the job.
         """
         if self.base is None:

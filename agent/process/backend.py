@@ -1,7 +1,7 @@
 """The process backend: runs jobs as local processes, each lease under a supervisor of its own.
 
-What has to survive the agent lies in files (see ``lease_files``), and what enforces the deadline is
-the supervisor; the agent may be killed at any moment and find everything again.
+The state that must survive the agent lies in files (see ``lease_files``), and the supervisor
+enforces the deadline. The agent may be killed at any moment and find everything again.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ OBEY_S = 1.0
 
 
 class ProcessBackend(Isolated[Record]):
-    """Starts, stops and finds again the processes under leases.
+    """Starts, stops and adopts the processes under leases.
 
     Args:
         state_dir: private folder of this agent; holds leases, logs and the socket.
         inventory: the node's workers.
-        endpoint: where jobs report.
+        endpoint: the endpoint for jobs' reports.
         on_change: called when a lease's processes have ended.
         margin_s: from SIGKILL to the deadline.
         log_bytes: size at which a log file moves aside.
         log_backups: how many of those are kept.
-        log_leases: of how many leases the logs are kept; of twice as many while the scheduler
-            does not have them.
-        groups: where control groups can be made; by default nowhere.
+        log_leases: the number of leases with kept logs; twice as many while the scheduler does not
+        have them.
+        groups: the place for control groups; by default none.
         confinement: how jobs are kept apart; by default not at all.
-        start_most_s: how long the processes of a lease may take to be there.
+        start_most_s: how long the processes of a lease may take to appear.
         node: the node's name, for messages.
     """
 
@@ -116,14 +116,14 @@ class ProcessBackend(Isolated[Record]):
         door = state_dir / DOOR
         if confinement is not None:
             door.mkdir(exist_ok=True, mode=0o755)
-        if door.is_dir():  # jobs that an earlier agent has confined go on
+        if door.is_dir():  # jobs that an earlier agent has confined run on
             endpoint.door = door
         self._clearing = Clearing(leases_dir=self._leases_dir, records=self._records)
         self._start_most_s = start_most_s
         self._matching = Matching(on_change=on_change)
 
     def adopt(self) -> tuple[Held, ...]:
-        """Take over what an earlier agent left behind, running or ended. Needs a running loop."""
+        """Adopt the leases that an earlier agent left, running or ended. Needs a running loop."""
         become_reaper()
         for path in sorted(self._leases_dir.iterdir()):
             record = Record.load(LeaseFolder(path))
@@ -141,7 +141,7 @@ class ProcessBackend(Isolated[Record]):
         return self.held()
 
     def place(self) -> str:
-        """Return where the jobs' processes run: this folder, in this boot of this machine."""
+        """Return the place of the jobs' processes: this folder, in this boot of this machine."""
         return self._place
 
     async def open(self) -> tuple[Held, ...]:
@@ -149,23 +149,23 @@ class ProcessBackend(Isolated[Record]):
         return self.adopt()
 
     async def run(self) -> None:
-        """Have output searched for steps; the rest that goes on beside us, supervisors do."""
+        """Search output for steps; supervisors do the other background work."""
         await steadily(self._matching.run)
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Do nothing: local processes have no images."""
 
     async def run_beside(self, order: DesiredExec) -> Command:
-        """Begin a command beside a job's processes.
+        """Start a command beside a job's processes.
 
         Raises:
-            InputError: it does not run.
+            InputError: the job does not run.
         """
         spec, record = self._inside(order), self._records[order.lease_id]
         return await LocalCommand.begin(spec, lambda: record.ending)
 
     def _inside(self, order: DesiredExec) -> Mapping[str, Any]:
-        """Say how to become a process of a job that runs; see ``agent.process.inside``."""
+        """Return how to become a process of a running job; see ``agent.process.inside``."""
         record = self._records.get(order.lease_id)
         leaders = None if record is None else (record.folder.read("running.json") or {})
         if record is None or record.end is not None or not leaders:
@@ -185,15 +185,15 @@ class ProcessBackend(Isolated[Record]):
         }
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what keeps limits from being set, if anything does."""
+        """Return why limits cannot be set, if that is so."""
         return tuple(filter(None, (self._groups.problem, self._clearing.remark)))
 
     def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:
-        """Return by worker what keeps it from being let, also a process that cannot be killed."""
+        """Return by worker why it cannot be granted; also a process that cannot be killed."""
         return self._clearing.problems() | dict(inventory)
 
     def held(self) -> tuple[Held, ...]:
-        """Return every lease on this node, those that have just ended included."""
+        """Return every lease on this node, ended ones included."""
         for record in self._records.values():
             if record.end is None:
                 self._look(record)
@@ -207,7 +207,7 @@ class ProcessBackend(Isolated[Record]):
         return tuple(record.safe_report() for _, record in sorted(self._records.items()))
 
     def states(self) -> dict[int, LeaseState]:
-        """Return where each lease's processes are."""
+        """Return the state of each lease's processes."""
         return {lease_id: record.state() for lease_id, record in self._records.items()}
 
     def running(self) -> set[int]:
@@ -215,7 +215,7 @@ class ProcessBackend(Isolated[Record]):
         return {lease_id for lease_id, record in self._records.items() if record.end is None}
 
     def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows of these leases' ends."""
+        """Note that the scheduler knows the ends of these leases."""
         for lease_id in lease_ids:
             if lease_id in self._records:
                 self._records[lease_id].delivered = True
@@ -254,14 +254,14 @@ class ProcessBackend(Isolated[Record]):
         self._poke(record)
 
     def _renew(self, record: Record, deadline_s: float) -> None:
-        """Tell the supervisor how long the lease holds now; where that fails it runs down."""
+        """Pass a lease's new deadline to the supervisor; if that fails the lease runs down."""
         before, record.deadline_s = record.deadline_s, deadline_s
         try:
             record.save(margin_s=self._margin_s)
         except OSError as error:
             if not is_full(error):
                 raise
-            record.deadline_s = before  # tried again soon: it is still wanted
+            record.deadline_s = before  # tried again soon, while the lease is wanted
             return
         self._poke(record)
 
@@ -271,7 +271,7 @@ class ProcessBackend(Isolated[Record]):
                 (record.folder.told().path / "notice.json").unlink(missing_ok=True)
             else:
                 record.folder.told().write("notice.json", {"leave_by_s": leave_by_s})
-        except OSError as error:  # who asks the endpoint hears of it all the same
+        except OSError as error:  # a job that asks the endpoint still receives it
             if not is_full(error):
                 raise
         self._endpoint.notify(record.lease.lease_id, leave_by_s)
@@ -336,7 +336,7 @@ class ProcessBackend(Isolated[Record]):
         self._look_for_steps(record)
 
     def _look_for_steps(self, record: Record) -> None:
-        """Begin to look for steps where the job leaves them, besides what it tells."""
+        """Start to search the files for steps, besides the job's own reports."""
         lease = record.lease
         if record.end is not None:
             return
@@ -390,14 +390,14 @@ class ProcessBackend(Isolated[Record]):
                 start_new_session=True,
             )
         os.close(lock)
-        record.lease = replace(record.lease, secret_env={})  # nobody here needs them any more
+        record.lease = replace(record.lease, secret_env={})  # needed no more
         child.returncode = 0  # we reap by pid: an adopted supervisor has no such object either
         record.supervisor_pid = child.pid
         record.watched, record.since_ticks = True, start_ticks(child.pid)
         return child.pid
 
     def _supervisor_log(self, lease_id: int) -> Path:
-        """Return where a supervisor says what it stumbles over; kept as long as its job's logs."""
+        """Return the file of a supervisor's errors; kept as long as its job's logs."""
         return self.logs_dir / str(lease_id) / "supervisor.log"
 
     def _refuse(self, wanted: Wanted, reason: LeaseEnd, message: str) -> None:
@@ -407,7 +407,7 @@ class ProcessBackend(Isolated[Record]):
             record.folder.path.mkdir(mode=0o700)
             record.save(margin_s=self._margin_s)
             self._write_identity(record, refused={"reason": reason.value, "message": message})
-        except OSError as error:  # the next agent would be told anew whether it is wanted
+        except OSError as error:  # the next agent would learn again whether it is wanted
             if not is_full(error):
                 raise
         self._on_change()
@@ -421,7 +421,7 @@ class ProcessBackend(Isolated[Record]):
     def _remember(self, wanted: Wanted, *, started_s: float | None = None) -> Record:
         lease = wanted.lease
         with contextlib.suppress(OSError):
-            # Made for a lease that is refused, too: that nothing was written is told like output.
+            # Created for a refused lease, too: that nothing was written is reported like output.
             make_log_folder(self.logs_dir, lease.lease_id, lease.nonce)
         record = Record(
             folder=LeaseFolder(self._leases_dir / str(lease.lease_id)),
@@ -457,10 +457,10 @@ class ProcessBackend(Isolated[Record]):
             self._abandon(record)
 
     def _abandon(self, record: Record) -> None:
-        """Kill what runs under a lease that the agent failed at; it has ended when nothing does."""
+        """Kill the processes of a lease that the agent failed at; it ends when none is left."""
         with contextlib.suppress(NotADirectoryError, FileNotFoundError):  # it never began
             if self._clear(record):
-                return  # the next look comes soon
+                return  # the next check comes soon
         record.end, record.message = LeaseEnd.LOST, record.failure
         record.blame_disk(disk_problem(self._state_dir))
         self._endpoint.dismiss(record.lease.lease_id)
@@ -474,7 +474,7 @@ class ProcessBackend(Isolated[Record]):
         if folder.supervised():
             record.watched = True
             return
-        # Of a folder that was copied, the processes are another agent's.
+        # If the folder was copied, the processes are another agent's.
         if record.boot in {self._place, boot_id()} and self._clear(record):
             return
         if not self._figures_in(record):
@@ -494,7 +494,7 @@ class ProcessBackend(Isolated[Record]):
             self._zombies.add(record.supervisor_pid)
 
     def _look_for_start(self, record: Record) -> None:
-        """Give up a lease whose processes are not there in time: nothing else would end it."""
+        """Give up a lease whose processes do not appear in time: nothing else would end it."""
         if record.terminated_s is not None or record.runs():
             return
         now_s = lease_clock_s()
@@ -505,7 +505,7 @@ class ProcessBackend(Isolated[Record]):
             self._clear(record)
 
     def _figures_in(self, record: Record) -> bool:
-        """Tell whether the last figures of a lease are in, or were waited for in vain."""
+        """Return whether the last figures of a lease have come, or the wait for them is over."""
         if record.watch is not None:
             self._matching.finish(record.watch)
         if record.figures_in():
@@ -531,7 +531,7 @@ class ProcessBackend(Isolated[Record]):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _poke(self, record: Record) -> None:
-        """Let the supervisor read its orders; one that only just starts reads them anyway."""
+        """Make the supervisor read its orders; one that is just starting reads them anyway."""
         pid = (record.folder.read("running.json") or {}).get("pid", record.supervisor_pid)
         if pid is not None and record.folder.supervised():
             with contextlib.suppress(ProcessLookupError):
@@ -546,13 +546,13 @@ class ProcessBackend(Isolated[Record]):
         return True
 
     def _watch(self, record: Record, pid: int | None) -> None:
-        """Have ``on_change`` called when the supervisor ends."""
+        """Call ``on_change`` when the supervisor ends."""
         if pid is None or record.end is not None:
             return
         try:
             descriptor = os.pidfd_open(pid)
         except (OSError, TypeError, OverflowError):
-            return  # gone, or a kernel without pidfd: found at the next look
+            return  # gone, or a kernel without pidfd: the next check finds it
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
@@ -570,7 +570,7 @@ class ProcessBackend(Isolated[Record]):
 
 
 def log_files(backend: ProcessBackend, lease: DesiredLease) -> dict[str, Path]:
-    """Return where a lease's output goes, by stream and rank such as ``stdout.0``."""
+    """Return the files of a lease's output, by stream and rank such as ``stdout.0``."""
     folder = backend.logs_dir / str(lease.lease_id)
     return {
         f"{stream}.{lease.rank + position}": folder / f"{stream}.{lease.rank + position}.log"
@@ -581,9 +581,9 @@ def log_files(backend: ProcessBackend, lease: DesiredLease) -> dict[str, Path]:
 
 @contextlib.contextmanager
 def _in_memory(secret_env: Mapping[str, str]) -> Iterator[int]:
-    """Yield a descriptor from which secret variables are read; they lie in no file system.
+    """Yield a descriptor for reading secret variables; they lie in no file system.
 
-    Written as a whole before anybody reads, which a pipe would not take.
+    All are written before the first read, which a pipe could not hold.
     """
     descriptor = os.memfd_create("secret_env", os.MFD_CLOEXEC)
     try:

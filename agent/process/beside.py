@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agent.backend import Output
 
-#: For how long the helper may take to kill what it has started.
+#: How long the helper may take to kill the command.
 _END_S = 5.0
 
 
@@ -28,7 +28,7 @@ class LocalCommand:
     Args:
         process: the helper.
         leader: pid of the job's process that it joins, and when that started.
-        stopping: tells whether the job is being stopped, or has ended.
+        stopping: returns whether the job is being stopped, or has ended.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class LocalCommand:
 
     @classmethod
     async def begin(cls, spec: Mapping[str, Any], stopping: Callable[[], bool]) -> LocalCommand:
-        """Begin one.
+        """Start a command.
 
-        The helper stays in our session, which by itself says that it is none of a job's strays; see
-        ``agent.process.remnants``. It takes a process group of its own, as uvloop can give it none:
-        signals of a terminal do not reach it all the same.
+        The helper stays in our session, which shows that it is not a stray of a job; see
+        ``agent.process.remnants``. It makes a process group of its own, since uvloop cannot give it
+        one: signals of a terminal do not reach it.
 
         Args:
-            spec: what the helper is told.
-            stopping: tells whether the job is being stopped, or has ended.
+            spec: the helper's input.
+            stopping: returns whether the job is being stopped, or has ended.
         """
         told = os.memfd_create("exec", 0)
         try:
@@ -76,7 +76,7 @@ class LocalCommand:
         return self._process.returncode
 
     async def feed(self, data: bytes) -> None:
-        """Give it all that it reads."""
+        """Send its whole standard input."""
         stdin = self._process.stdin
         assert stdin is not None
         with contextlib.suppress(OSError):
@@ -89,11 +89,11 @@ class LocalCommand:
         return await self._process.wait()
 
     async def cut_short(self) -> str:
-        """Return why it was killed with the job; empty where that goes on."""
+        """Return why it was killed with the job; empty if the job runs on."""
         return ENDED_WITH_JOB if self._stopping() or not lives(*self._leader) else ""
 
     async def end(self) -> None:
-        """Have the helper kill the command; it ends by that."""
+        """Make the helper kill the command, which ends both."""
         process = self._process
         if process.returncode is not None:
             return

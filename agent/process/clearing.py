@@ -1,8 +1,8 @@
-"""Clearing up behind leases: nothing counts as ended while a process of it is left.
+"""Clearing up after leases: a lease has not ended while one of its processes is left.
 
-A supervisor leaves nothing behind. Where it was killed, or does not do its work, the agent kills
-what there is, and looks again until a whole look finds nothing. What cannot be killed (in a sleep
-of the kernel's, or another user's) becomes a problem of the lease's workers instead.
+A supervisor leaves nothing behind. If it was killed, or does not do its work, the agent kills what
+is left, and checks again until a whole check finds nothing. A process that cannot be killed (in a
+sleep of the kernel's, or another user's) becomes a problem of the lease's workers instead.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ T = TypeVar("T")
 
 _log = logging.getLogger("leasehold.agent")
 
-#: After this long without success the workers have a problem, and looks are rarer.
+#: After this long without success the workers have a problem, and checks are rarer.
 STUCK_S: Final = 10.0
-#: Between two looks at what is being killed, before and after that.
+#: Between two checks of processes that are being killed, before and after that.
 SOON_S: Final = 0.02
 LATER_S: Final = 1.0
-#: How long a supervisor to which nothing is left may take to write down how the lease ended.
+#: How long a supervisor without processes may take to write how the lease ended.
 WRITE_S: Final = 3.0
-#: How long a start of the agent may be held up by what an earlier one left of unknown leases.
+#: How long a start of the agent may be delayed by processes of unknown leases.
 UNKNOWN_S: Final = 2.0
-#: Between two looks for strays where nothing has ended.
+#: Between two searches for strays while no lease has ended.
 STRAYS_EVERY_S: Final = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Clearing:
-    """Kills what is left.
+    """Kills leftover processes.
 
     Attributes:
-        leases_dir: where the leases' folders are.
-        records: the leases that are known, by id.
-        remark: what a person should know of leases that are not known any more.
-        strays_s: when strays were last looked for, on the lease clock.
+        leases_dir: the folder of the leases' folders.
+        records: the known leases, by id.
+        remark: a text for people on leases that are not known any more.
+        strays_s: when strays were last searched for, on the lease clock.
     """
 
     leases_dir: Path
@@ -69,7 +69,7 @@ class Clearing:
     def clear(self, record: Record) -> bool:
         """Kill what is left of a lease; return whether there was anything.
 
-        Its supervisor, if it still lives, goes last: what descends from it is known by it.
+        Its supervisor, if it still lives, goes last, since it identifies its descendants.
         """
         now_s = lease_clock_s()
         if record.clearing_s is not None and now_s < record.looked_s + 0.9 * self.pause_s(record):
@@ -95,11 +95,11 @@ class Clearing:
         return True
 
     def pause_s(self, record: Record) -> float:
-        """Return how long to wait until the next look."""
+        """Return how long to wait until the next check."""
         return LATER_S if _is_stuck(record) else SOON_S
 
     def problems(self) -> dict[int, str]:
-        """Return by worker which process of which lease cannot be killed."""
+        """Return by worker the process of a lease that cannot be killed."""
         found = {}
         for lease_id, record in self.records.items():
             left = ""
@@ -112,7 +112,7 @@ class Clearing:
         return found
 
     def clear_strays(self) -> None:
-        """Kill and collect, now and then, what has come to the agent without a lease's end."""
+        """Kill and reap, now and then, orphans that came to the agent without a lease's end."""
         if lease_clock_s() - self.strays_s >= STRAYS_EVERY_S:
             self._kill_strays(processes())
 
@@ -139,7 +139,7 @@ class Clearing:
                 self.remark = f"processes of ended leases cannot be killed: {in_words(found)}"
                 _log.warning("%s", self.remark)
                 return
-            time.sleep(SOON_S)  # nothing is served yet, and it lasts UNKNOWN_S at most
+            time.sleep(SOON_S)  # nothing is served yet, and it takes UNKNOWN_S at most
 
 
 def _is_stuck(record: Record) -> bool:
@@ -162,12 +162,12 @@ def _supervisor(record: Record) -> int | None:
 def _is_supervised(record: Record) -> bool:
     try:
         return record.folder.supervised()
-    except OSError:  # its folder could not even be made
+    except OSError:  # its folder could not even be created
         return False
 
 
 def _traces(record: Record, supervisor: int | None) -> Traces:
-    # A job could write anything there, and its processes are to be found all the same.
+    # A job could write anything there, and its processes must be found all the same.
     sessions = (record.folder.read("running.json") or {}).get("groups")
     group = (record.folder.read("launch.json") or {}).get("group")
     return Traces(

@@ -1,8 +1,8 @@
 """Control groups of leases: limits of memory and processors, and evidence of how a lease ended.
 
 Version 2 needs a group that was delegated to the agent (systemd: ``Delegate=yes`` and
-``DelegateSubgroup=agent``, or an agent that is alone in its group); every lease then has a group of
-its own below it, which also ends it for certain (``cgroup.kill``). Version 1 needs a group that the
+``DelegateSubgroup=agent``, or an agent that is alone in its group). Every lease then has a group of
+its own below it, which also ends it reliably (``cgroup.kill``). Version 1 needs a group that the
 agent may write to; there only leases with limits get groups, one per controller.
 """
 
@@ -27,20 +27,20 @@ _log = logging.getLogger("leasehold.agent")
 
 #: The group of the agent itself within the one that was delegated to it.
 LEAF = "agent"
-#: Microseconds over which processor time is counted out.
+#: The period in microseconds of processor quotas.
 PERIOD_US = 100_000
-#: Where the kernel keeps its groups.
+#: The kernel's mount of its groups.
 MOUNT = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGroup:
-    """The control groups of one lease, in words that the supervisor understands.
+    """The control groups of one lease, in a form for the supervisor.
 
     Attributes:
         folders: of the groups; one, or one per controller.
-        kill: the file that ends everything in the group; None where the kernel has none.
-        events: the file that counts kills for lack of memory; None where memory is not controlled.
+        kill: the file that ends everything in the group; None if the kernel has none.
+        events: the file that counts kills for lack of memory; None if memory is not controlled.
     """
 
     folders: tuple[Path, ...]
@@ -58,13 +58,13 @@ class LeaseGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlGroups:
-    """Where this agent may make groups.
+    """The place for this agent's groups.
 
     Attributes:
-        roots: folder by controller (``memory``, ``cpu``); empty where it may not.
-        version: 1 or 2; 0 where it may not.
+        roots: folder by controller (``memory``, ``cpu``); empty if the agent may make no groups.
+        version: 1 or 2; 0 if the agent may make no groups.
         prefix: of the names of this agent's groups.
-        problem: why limits are not enforced; empty where they are.
+        problem: why limits are not enforced; empty if they are.
     """
 
     roots: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
@@ -75,7 +75,7 @@ class ControlGroups:
     def make(
         self, lease_id: int, *, memory_bytes: int | None, cpus: float | None
     ) -> LeaseGroup | None:
-        """Make a lease's groups; None where there are none, or the lease needs none.
+        """Create a lease's groups; None if the agent makes no groups, or the lease needs none.
 
         Raises:
             OSError: the kernel refuses; nothing is left behind.
@@ -111,7 +111,7 @@ class ControlGroups:
                     "0" if self.version == 2 else str(memory_bytes)
                 )
         if "memory" in folders and self.version == 2:
-            with contextlib.suppress(OSError):  # half a job is of no use to anybody
+            with contextlib.suppress(OSError):  # half a job is of no use
                 (folders["memory"] / "memory.oom.group").write_text("1")
         if "cpu" in folders and cpus is not None:
             quota_us = max(int(cpus * PERIOD_US), 1000)
@@ -122,7 +122,7 @@ class ControlGroups:
                 (folders["cpu"] / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def clear(self, known: Collection[int]) -> None:
-        """End and remove groups of leases that nobody knows any more."""
+        """End and remove groups of leases that are not known any more."""
         for root in set(self.roots.values()):
             for folder in root.glob(f"{self.prefix}*"):
                 number = folder.name.removeprefix(self.prefix)
@@ -141,12 +141,12 @@ _MEMORY_FILES = {
 def find_groups(
     state_dir: Path, *, membership: str | None = None, mount: Path = MOUNT
 ) -> ControlGroups:
-    """Find out where groups may be made; moves this process into a leaf if version 2 needs it.
+    """Find the place for groups; moves this process into a leaf if version 2 needs it.
 
     Args:
-        state_dir: of the agent; tells its groups from those of another agent.
+        state_dir: of the agent; distinguishes its groups from those of another agent.
         membership: the text of /proc/self/cgroup; read by default.
-        mount: where the kernel keeps its groups.
+        mount: the kernel's mount of its groups.
     """
     text = Path("/proc/self/cgroup").read_text() if membership is None else membership
     own = dict(line.split(":", 2)[1:] for line in text.splitlines())
@@ -198,7 +198,7 @@ def _version_2(own: Path) -> Path:
         root = own
         _need_writable(root)
         if root.name.endswith(".service"):
-            # systemd could not start the next agent there once groups have begun below it.
+            # systemd could not start the next agent there once there are groups below it.
             raise PermissionError(f"{root} is systemd's; use DelegateSubgroup={LEAF}")
         others = set((root / "cgroup.procs").read_text().split()) - {str(os.getpid())}
         if others:

@@ -1,4 +1,4 @@
-"""Why a lease's processes ended, from what the supervisor wrote down. Pure."""
+"""Why a lease's processes ended, from the supervisor's file. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def classify(
     steps_done: int,
     total_steps: int | None,
 ) -> tuple[LeaseEnd, str]:
-    """Return why it ended, and in words what a person should know.
+    """Return why it ended, and a message for people.
 
-    Once SIGTERM was sent for the lease's sake nothing that the job does is its failure.
+    Once SIGTERM was sent because the lease ends, nothing that the job does is its failure.
 
     Args:
-        ending: the contents of ``exit.json``; None where the supervisor itself vanished.
-        noticed: the job had been told to leave.
+        ending: the contents of ``exit.json``; None if the supervisor itself vanished.
+        noticed: the job had a notice to leave.
         unwanted: it was stopped because the lease was no longer desired.
         steps_done: checkpointed steps.
         total_steps: steps of the whole job; None if unknown.
@@ -41,8 +41,8 @@ def classify(
     assert isinstance(code, int)
     preempted = bool(ending["terminated"] or ending["expired"])
     complete = total_steps is not None and steps_done >= total_steps
-    # Who counts no steps for us has done what it had to, unless it was made to leave; who does and
-    # leaves with 0 after a notice has only been polite.
+    # Exit code 0 means completed if the job reports no steps and was not preempted. A job that
+    # reports steps and exits with 0 after a notice was preempted.
     unasked = not preempted and (total_steps is None or not noticed)
     if code == 0 and (complete or unasked):
         return LeaseEnd.COMPLETED, ""

@@ -1,4 +1,4 @@
-"""The environment of a job's processes: what they inherit, and what they are told."""
+"""The environment of a job's processes: inherited variables, and those of the lease."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from scheduler.protocol.desired import DesiredLease
 
-#: What a job inherits of the agent's environment, which may hold the agent's credentials.
+#: The variables that a job inherits from the agent, which may hold credentials in others.
 INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
     "LD_LIBRARY_PATH", "CUDA_HOME",
@@ -23,14 +23,14 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where a job finds what is between it and the agent.
+    """The files that a job shares with the agent.
 
     Attributes:
-        folder: the lease's, by which its processes are known; see ``agent.process.remnants``.
+        folder: the lease's, which identifies its processes; see ``agent.process.remnants``.
         socket: of the local endpoint.
-        told: the folder in which it is told to leave.
-        own: the folder in which it leaves its steps.
-        user: name of the user that it runs as; empty: the agent's.
+        told: the folder of the job's notice to leave.
+        own: the folder of the job's steps.
+        user: name of the job's user; empty: the agent's.
     """
 
     folder: Path
@@ -50,14 +50,14 @@ def process_environment(
 ) -> dict[str, str]:
     """Return the environment of one process, without the job's secret variables.
 
-    This is written to a file; the secrets go to the supervisor through a pipe of memory.
+    The result is written to a file; the secrets go to the supervisor through a pipe of memory.
 
     Args:
         lease: the lease that it runs under.
         position: of the process among those on this node.
         devices: the variables that show it its workers.
-        places: where it finds what.
-        secret: what the process proves itself with there.
+        places: the files that it shares with the agent.
+        secret: the process identifies itself with it to the endpoint.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     if user := places.user:

@@ -1,9 +1,9 @@
-"""Becomes a process of a job that runs, and runs a command there. Standard library only.
+"""Becomes a process of a running job, and runs a command there. Standard library only.
 
-Run as a script: ``python -I -S inside.py SPEC_FD``. What it joins it takes from the kernel, by one
-of the job's own processes: namespaces and environment, secret variables included, which lie in no
-file. As root's process it joins the control groups first; as the job's user it looks for the
-command. What it starts is in the job's cell and ends with it.
+Run as a script: ``python -I -S inside.py SPEC_FD``. It takes what it joins from the kernel, by one
+of the job's own processes: namespaces and environment, including secret variables, which lie in no
+file. As root's process it joins the control groups first; as the job's user it searches for the
+command. The command is in the job's cell and ends with it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-#: As shells say it: not to be run, not to be found.
+#: Shells' exit codes for a command that cannot be run, or cannot be found.
 NOT_RUN, NOT_FOUND = 126, 127
 
 
 def main(spec: dict[str, Any]) -> int:
     """Run the command; the exit code is its own, or 128 and the number of a signal."""
-    sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, we know of no packages
+    sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, Python finds no packages
     from agent.process.cells.cell import Cell  # noqa: PLC0415 - found only now
     from agent.process.supervisor import start_ticks  # noqa: PLC0415 - likewise
 
@@ -73,17 +73,17 @@ def _become(spec: dict[str, Any], cell: Any, environment: dict[str, str]) -> Non
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         code, why = _not_begun(spec["command"][0], environment, error)
         os.write(2, f"leasehold: {spec['command'][0]}: {why}\n".encode())
-    except BaseException as error:  # noqa: BLE001 - nothing of ours may go on as the job
+    except BaseException as error:  # noqa: BLE001 - our code must not run on as the job
         os.write(2, f"leasehold: {spec['command'][0]}: {error}\n".encode())
     finally:
         os._exit(code)
 
 
 def _not_begun(program: str, environment: dict[str, str], error: OSError) -> tuple[int, str]:
-    """Return the exit code and the words for a program that could not be run.
+    """Return the exit code and the message for a program that could not be run.
 
-    ``execvpe`` tells of a folder of PATH that the job's user may not enter, or that is none,
-    where shells say that the program was not found.
+    If a folder of PATH cannot be entered by the job's user, or is no folder, ``execvpe`` reports
+    that, while shells report that the program was not found.
     """
     missing = isinstance(error, FileNotFoundError)
     if not missing and "/" not in program:

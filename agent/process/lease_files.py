@@ -1,19 +1,19 @@
-"""The folder of a lease: what the agent, the supervisor and the job leave for one another.
+"""The folder of a lease: the files that agent, supervisor and job exchange.
 
 | file | written by | holds |
 |---|---|---|
 | ``lease.json`` | agent | the lease, its secret, when it was started |
 | ``launch.json`` | agent | what the supervisor needs to start the processes |
 | ``control.json`` | agent | deadline and orders; renewed |
-| ``notice.json`` | agent | there while the job is told to leave |
+| ``notice.json`` | agent | there while the job has a notice to leave |
 | ``running.json`` | supervisor | its pid, the process groups and when they started |
 | ``output.json`` | matcher | steps found in the output; see ``agent.logs.matcher`` |
 | ``progress.json`` | job (SDK) | steps, for the time without an agent |
 | ``exit.json`` | supervisor | how it ended |
 | ``lock`` | supervisor | locked while it lives |
 
-The folder is closed to other users: it holds the job's environment. Where the job runs as another
-user, what it reads and writes lies in folders below; see ``agent.process.cells.confinement``.
+The folder is closed to other users: it holds the job's environment. If the job runs as another
+user, its files lie in folders below; see ``agent.process.cells.confinement``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: ``lease.json`` and ``launch.json`` hold a command and an environment; no other file is longer
-#: than the second figure. A job can write here: what is longer is not decoded, since that takes
+#: than the second figure. A job can write here. A longer file is not decoded, since that takes
 #: seconds of the agent's loop and many times the memory.
 FILE_BYTES = 2**26
 SMALL_BYTES = 65536
@@ -48,11 +48,11 @@ class LeaseFolder:
     path: Path
 
     def told(self) -> LeaseFolder:
-        """Return where the job reads what it is told."""
+        """Return the folder that the job reads its notice from."""
         return self._below("told")
 
     def own(self) -> LeaseFolder:
-        """Return where the job writes."""
+        """Return the folder that the job writes to."""
         return self._below("own")
 
     def _below(self, name: str) -> LeaseFolder:
@@ -64,10 +64,10 @@ class LeaseFolder:
         return _object(lambda: read_regular(self.path / name, most + 1), most)
 
     def read_own(self, uid: int | None) -> dict[str, Any] | None:
-        """Return the job's ``progress.json``, likewise.
+        """Return the job's ``progress.json``; None if it is not there or not (yet) whole.
 
         Args:
-            uid: with whose rights it is read; None: ours.
+            uid: the user with whose rights it is read; None: the agent's.
         """
         reach = Reach(uid=uid, base=self.own().path, name=Path("progress.json"))
         return _object(lambda: reach.read(SMALL_BYTES + 1), SMALL_BYTES)
@@ -77,9 +77,9 @@ class LeaseFolder:
         write_json(self.path / name, value)
 
     def write_over(self, name: str, value: dict[str, Any]) -> None:
-        """Replace a file, where the disk is full in its own place: that takes no room.
+        """Replace a file; on a full disk overwrite it, which takes no room.
 
-        Who reads half of it has to go by what was there before.
+        A reader that finds half of it must keep the previous contents.
         """
         try:
             self.write(name, value)
@@ -94,7 +94,7 @@ class LeaseFolder:
         """Take the lock and return its descriptor; None while a supervisor lives.
 
         Args:
-            make: the file where there is none.
+            make: create a missing file.
 
         Raises:
             OSError: it cannot be opened.
@@ -116,10 +116,10 @@ class LeaseFolder:
         return descriptor
 
     def supervised(self) -> bool:
-        """Tell whether the supervisor lives."""
+        """Return whether the supervisor lives."""
         try:
             descriptor = self.open_lock(make=False)
-        except FileNotFoundError:  # nothing was begun
+        except FileNotFoundError:  # nothing was started
             return False
         if descriptor is None:
             return True

@@ -27,12 +27,12 @@ _log = logging.getLogger("leasehold.agent")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessJobs(NodeBackend):
-    """Runs jobs as processes of this machine, on the workers that are declared or that NVML has.
+    """Runs jobs as processes of this machine, on workers that are declared or found by NVML.
 
     Attributes:
         isolation: whether owners are kept apart; one of ``agent.process.cells.confinement.MODES``.
-        devices: what every job sees of /dev then, besides its workers.
-        groups: that every job is a member of then, by name or number.
+        devices: device nodes that every job sees then, besides its workers.
+        groups: groups of every job then, by name or number.
     """
 
     isolation: str = OFF
@@ -41,7 +41,7 @@ class ProcessJobs(NodeBackend):
 
     @contextlib.asynccontextmanager
     async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
-        """Find the workers, and where control groups can be made."""
+        """Find the workers, and the place for control groups."""
         inventory = find_workers(setup.workers, setup.worker_names)
         confinement = find_confinement(
             self.isolation, setup.state_dir, devices=self.devices, groups=self.groups
@@ -64,12 +64,12 @@ def process_backend(
     groups: ControlGroups | None = None,
     confinement: Confinement | None = None,
 ) -> MakeBackend:
-    """Return what makes the backend of local processes.
+    """Return the factory of the process backend.
 
     Args:
         setup: of the node.
         inventory: its workers.
-        groups: where control groups can be made; None: nowhere.
+        groups: the place for control groups; None: there is none.
         confinement: how jobs are kept apart; None: not at all.
     """
 
@@ -94,10 +94,10 @@ def find_workers(workers: Sequence[str], names: Mapping[str, str]) -> Inventory:
 
     Args:
         workers: declarations such as ``v100:4``.
-        names: worker type by NVML's product name.
+        names: NVML's product name -> worker type.
 
     Raises:
-        ClusterError: a declaration is malformed, or NVML finds none.
+        ClusterError: a declaration is malformed, or NVML finds no GPU.
     """
     if workers:
         return declared(",".join(workers))

@@ -1,4 +1,4 @@
-"""One lease as the process backend remembers it, in memory and over restarts of the agent."""
+"""One lease in the process backend, in memory and over restarts of the agent."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Record(LeaseRecord):
         started_s: seconds since the Unix epoch.
         supervisor_pid: while it is our child and not reaped.
         watched: whether this agent has seen its supervisor alive.
-        since_ticks: nothing that runs under it is older, see ``start_ticks``.
-        clearing_s: since when what its supervisor left is being killed, on the lease clock.
-        looked_s: when that was last looked for.
-        left: in words, what of it was last seen alive.
+        since_ticks: no process under it is older, see ``start_ticks``.
+        clearing_s: since when its supervisor's leftovers are being killed, on the lease clock.
+        looked_s: when they were last searched for.
+        left: the leftovers that were last seen alive, as text.
         begun_s: since when this agent has waited for its processes, on the lease clock.
-        overdue: why they were given up; empty while they were not.
-        disk_problem: why the agent could not write when it ended badly; empty where it could.
-        steps_file: the file that it leaves its steps in, if it names one.
-        uid: as which its processes run; None: as the agent's.
+        overdue: why they were given up; empty if they were not.
+        disk_problem: why the agent could not write when it ended badly; empty if it could.
+        steps_file: the file of its steps, if it names one.
+        uid: user of its processes; None: the agent's.
     """
 
     folder: LeaseFolder
@@ -65,7 +65,7 @@ class Record(LeaseRecord):
         try:
             return cls._read(folder, Reader(data), Reader(control))
         except InputError as error:
-            # Written by another version, or by the job: nothing there that could be managed.
+            # Written by another version, or by the job: nothing in it can be managed.
             _log.warning("the lease in %s cannot be read and ends: %s", folder.path, error)
             return None
 
@@ -92,7 +92,7 @@ class Record(LeaseRecord):
         )
 
     def save(self, *, margin_s: float) -> None:
-        """Write the orders for the supervisor, on a full disk over the ones before."""
+        """Write the orders for the supervisor; on a full disk overwrite the previous ones."""
         self.folder.write_over(
             "control.json",
             {
@@ -107,13 +107,13 @@ class Record(LeaseRecord):
         )
 
     def state(self) -> LeaseState:
-        """Return where its processes are; what is being killed is on its way out."""
+        """Return the state of its processes; those being killed count as stopping."""
         if self.end is None and self.clearing_s is not None:
             return LeaseState.STOPPING
         return super().state()
 
     def report(self) -> LeaseReport:
-        """Return what the scheduler needs to know."""
+        """Return the report for the scheduler."""
         if self.end is None:
             self.read_progress()
         return LeaseReport(
@@ -139,7 +139,7 @@ class Record(LeaseRecord):
         return DISK_FULL if self.disk_problem else ""
 
     def read_progress(self) -> None:
-        """Take in the steps that lie in files, or were found. Counts never shrink."""
+        """Take in the steps from files and from the search. Counts never shrink."""
         for data in (self.folder.read("output.json"), self.folder.read_own(self.uid)):
             if data is not None:
                 self.advance(data.get("steps_live"), data.get("steps_done"))
@@ -149,7 +149,7 @@ class Record(LeaseRecord):
             self.advance(self.steps_file.number, self.steps_file.number)
 
     def figures_in(self) -> bool:
-        """Tell whether all that was to be found is, now that nothing runs."""
+        """Return whether all steps have been read, now that no process runs."""
         if self.steps_file is not None:
             self.steps_file.look_last()
             if not self.steps_file.settled:
@@ -157,22 +157,22 @@ class Record(LeaseRecord):
         return self.watch is None or self.watch.finished
 
     def progress_problem(self) -> str:
-        """Return why steps are not seen; empty where they are, or may yet be."""
+        """Return why steps cannot be read; empty if they can, or may yet be."""
         found = [part.problem for part in (self.watch, self.steps_file) if part is not None]
         return "; ".join(filter(None, found))
 
     def blame_disk(self, problem: str) -> None:
-        """Say of a lease that was lost or has failed that the agent could not write then.
+        """Note for a lease that was lost or has failed that the agent could not write then.
 
         Args:
-            problem: see ``agent.disk``; empty for none.
+            problem: see ``agent.disk``; empty if there was none.
         """
         if problem and self.end in {LeaseEnd.LOST, LeaseEnd.FAILED}:
             self.disk_problem = problem
             self.message = "; ".join(filter(None, (self.message, problem)))
 
     def close(self) -> None:
-        """Work out why the lease ended; its processes are gone."""
+        """Find out why the lease ended; its processes are gone."""
         ending = self.folder.read("exit.json")
         self.read_progress()
         if ending is not None:
@@ -196,5 +196,5 @@ class Record(LeaseRecord):
         return not (self.end is None and self.terminated_s is None and self.kill_s is None)
 
     def runs(self) -> bool:
-        """Tell whether its supervisor has started the processes."""
+        """Return whether its supervisor has started the processes."""
         return (self.folder.path / "running.json").exists()

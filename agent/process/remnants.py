@@ -1,16 +1,16 @@
 """What is left of a lease: finding its processes wherever they hide, and killing them.
 
-A process of a lease is known by any of these, and what descends from such a process is known too:
+A process of a lease is identified by any of these, and so are its descendants:
 
 - it is in the lease's control group, or in a group below;
-- it descends from the lease's supervisor, to whom orphans go (PR_SET_CHILD_SUBREAPER);
+- it descends from the lease's supervisor, which adopts orphans (PR_SET_CHILD_SUBREAPER);
 - it is in the session of one of the lease's first processes;
 - the lease's folder is in its environment, unless the process is confined: then its PID namespace
   ends with the first process of its own lease, and it could name the folder of any lease;
-- it has come to the agent itself, to whom the orphans go when a supervisor has died.
+- it was adopted by the agent itself, which gets the orphans of a dead supervisor.
 
-A program that leaves its session, clears its environment, and kills supervisor and agent is known
-by its control group alone.
+A program that leaves its session, clears its environment, and kills supervisor and agent is
+identified by its control group alone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from agent.process.supervisor import PR_SET_CHILD_SUBREAPER, members, start_tick
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-#: What a lease's processes have in their environment, before the path of its folder.
+#: The variable of a lease's processes, before the path of its folder.
 MARK: Final = b"LEASEHOLD_LEASE_FOLDER="
-#: How often the list of processes is read again for those that came while it was read.
+#: How often the list of processes is read again for processes that started meanwhile.
 RESCANS: Final = 5
 _PROC: Final = Path("/proc")
 
@@ -59,16 +59,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """By what the processes of a lease are known.
+    """The traces that identify the processes of a lease.
 
     Attributes:
         folder: of the lease.
-        supervisor: its pid while it lives; it is not among what is found.
+        supervisor: its pid while it lives; the search leaves it out.
         sessions: start by pid of the first processes, each of which leads a session.
-        watched: whether this agent has seen the supervisor alive: only then has no stranger been
-            given the number of a session whose leader is gone.
+        watched: whether this agent has seen the supervisor alive: only then cannot another process
+        have got the number of a session whose leader is gone.
         groups: folders of the control groups.
-        since_ticks: nothing of the lease is older.
+        since_ticks: no process of the lease is older.
     """
 
     folder: Path
@@ -80,12 +80,12 @@ class Traces:
 
 
 def become_reaper() -> None:
-    """Let orphans of supervisors that die come to this process."""
+    """Make this process adopt the orphans of supervisors that die."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def processes() -> dict[int, Process]:
-    """Return every process, those that were begun while others were being read included."""
+    """Return every process, including those that were started during the read."""
     seen: set[int] = set()
     found: dict[int, Process] = {}
     for _ in range(RESCANS):
@@ -108,13 +108,13 @@ def _read(pid: int) -> Process:
         session=int(values[3]),
         ticks=int(values[19]),
         state=values[0],
-        # Where the first thread has ended and others go on, the kernel says Z as well.
+        # If the first thread has ended and others run on, the kernel shows Z as well.
         lives=values[0] not in "ZX" or int(values[17]) > 1,
     )
 
 
 def lives(pid: int, ticks: int) -> bool:
-    """Tell whether the process that started then has not ended."""
+    """Return whether the process that started then has not ended."""
     try:
         found = _read(pid)
     except OSError:
@@ -156,10 +156,10 @@ def _environment(folder: Path) -> bytes:
 
 
 def find(traces: Traces, table: Mapping[int, Process]) -> list[Process]:
-    """Return what lives of a lease beside its supervisor; takes some milliseconds.
+    """Return the live processes of a lease beside its supervisor; takes some milliseconds.
 
     Args:
-        traces: by what it is known.
+        traces: of the lease.
         table: every process.
     """
     roots = {p.pid for p in table.values() if p.pid != traces.supervisor and _known(p, traces)}
@@ -184,9 +184,9 @@ def _known(process: Process, traces: Traces) -> bool:
 def find_strays(
     leases_dir: Path, table: Mapping[int, Process], *, supervised: Collection[str]
 ) -> list[Process]:
-    """Return what has come to this process from supervisors that have died, ended or not.
+    """Return the processes adopted from supervisors that have died, ended or not.
 
-    Nothing else that this process starts leaves its session.
+    Other processes that the agent starts stay in its session.
 
     Args:
         leases_dir: of the agent; the marks of another agent's leases spare a process.
@@ -207,12 +207,12 @@ def find_strays(
 def find_unknown(
     leases_dir: Path, table: Mapping[int, Process], *, known: Collection[str]
 ) -> list[Process]:
-    """Return what lives of leases that nobody knows any more.
+    """Return the live processes of leases that are not known any more.
 
     Args:
         leases_dir: of the agent.
         table: every process.
-        known: folders of the leases that are known.
+        known: folders of the known leases.
     """
     roots = set()
     for pid in table:
@@ -244,7 +244,7 @@ def _with_descendants(
 
 
 def kill(found: Iterable[Process]) -> None:
-    """Kill processes; a number that has been given to another one meanwhile is spared."""
+    """Kill processes; a reused pid is spared."""
     for process in found:
         with contextlib.suppress(OSError):
             if start_ticks(process.pid) == process.ticks:
@@ -252,7 +252,7 @@ def kill(found: Iterable[Process]) -> None:
 
 
 def reap(found: Iterable[Process]) -> None:
-    """Collect those that have ended and are this process's children."""
+    """Reap those that have ended and are this process's children."""
     for process in found:
         if process.parent == os.getpid() and not process.lives:
             with contextlib.suppress(ChildProcessError):
@@ -260,7 +260,7 @@ def reap(found: Iterable[Process]) -> None:
 
 
 def in_words(found: Iterable[Process]) -> str:
-    """Name processes that cannot be killed, and why."""
+    """Return processes that cannot be killed as text, and why."""
     parts = []
     for process in found:
         why = ", in a sleep that no signal ends" if process.state == "D" else ""

@@ -1,7 +1,7 @@
 """The file in which a job may leave its number of steps: ``progress_file``.
 
-What lies there is the job's, and where it lies may hang, as network file systems do. So only a
-regular file is read, in a thread of its own and never in two; whoever asks gets what was last read.
+The content is the job's, and reading may hang, as network file systems do. So only a regular file
+is read, in one thread of its own; callers get the last result.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from agent.process.acting import Reach
 
-#: So much of the file is looked at.
+#: The part of the file that is read.
 FILE_BYTES: Final = 4096
-#: Least time between two looks.
+#: Least time between two reads.
 EVERY_S: Final = 1.0
 
 
@@ -28,13 +28,13 @@ class StepsFile:
     """Reads one lease's file.
 
     Args:
-        file: how it is reached.
-        on_settled: called, in the thread, when the last look is over.
+        file: the path to it.
+        on_settled: called, in the thread, when the last read is over.
 
     Attributes:
         number: the last whole number that was found; None before.
-        problem: why nothing can be read; empty where all is well, or nothing is there yet.
-        settled: the look after the job's end is over.
+        problem: why it cannot be read; empty if it can, or does not exist yet.
+        settled: the read after the job's end is over.
     """
 
     def __init__(self, file: Reach, *, on_settled: Callable[[], None]) -> None:
@@ -46,12 +46,12 @@ class StepsFile:
         self._ended = False
 
     def look(self) -> None:
-        """Have the file read again, unless a reading is under way or was just now."""
+        """Read the file again, unless a read is running or ended just now."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             self._begin()
 
     def look_last(self) -> None:
-        """Have the file read once more, now that the job writes no more; see ``settled``."""
+        """Read the file once more, now that the job writes no more; see ``settled``."""
         self._ended = True
         if not self.settled:
             self._begin()
@@ -80,10 +80,10 @@ def last_number(file: Reach) -> int | None:
     """Return the last whole number in the first 4 KB of a file; None if there is none.
 
     Raises:
-        OSError: what lies there cannot be read.
+        OSError: the file cannot be read.
     """
     try:
         numbers = re.findall(rb"\d+", file.read(FILE_BYTES))
     except (FileNotFoundError, NotADirectoryError):
-        return None  # the job has not begun it
+        return None  # the job has not created it
     return int(numbers[-1]) if numbers else None

@@ -1,14 +1,14 @@
 """The small process between the agent and a job; it outlives the agent. Standard library only.
 
 Run as a script: ``python -I -S supervisor.py FOLDER LOCK_FD``. It starts the processes of one lease
-in sessions of their own, copies their output into rotated files, and writes down how they ended, so
-that an agent that was away still learns it. It also holds the deadline: it reads it from a file
-that the agent renews, and sends SIGTERM and SIGKILL in time even if the agent is dead. It keeps the
-lock ``LOCK_FD`` for as long as it lives; whoever can take that lock knows that it is gone.
+in sessions of their own, copies their output into rotated files, and writes how they ended, so that
+an agent that was away still learns it. It also holds the deadline: it reads it from a file that the
+agent renews, and sends SIGTERM and SIGKILL in time even if the agent is dead. It keeps the lock
+``LOCK_FD`` for as long as it lives; a process that can take that lock knows that it is gone.
 
 It is the reaper of everything that the job leaves behind (PR_SET_CHILD_SUBREAPER), so a grandchild
 that has left the process group is found and killed too. It ends only when nothing is left: as long
-as it lives, what descends from it can be told from everything else.
+as it lives, it identifies its descendants.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __name__ == "__main__":  # run with -I -S, we know of no packages
+if __name__ == "__main__":  # run with -I -S, Python finds no packages
     sys.path.append(str(Path(__file__).parents[2]))
 
 from agent.logs.job_output import (
@@ -42,15 +42,15 @@ from agent.logs.job_output import (
 if TYPE_CHECKING:
     from agent.process.cells.cell import Cell
 
-#: A sleep never lasts longer, since sleeping does not count the time that the machine is suspended.
+#: The longest sleep, since sleeping does not count the time that the machine is suspended.
 LONGEST_SLEEP_S = 1.0
-#: After this long without an end, what is left of the output is not waited for.
+#: After this long without an end, the rest of the output is not waited for.
 DRAIN_S = 2.0
-#: After this long what cannot be killed is written down for the agent, and looked at less often.
+#: After this long a process that cannot be killed is reported to the agent, and checks are rarer.
 STUCK_S = 5.0
-#: The exit code by which a job says: I have left early, run me again.
+#: The exit code of a job that left early and wants to run again.
 LEFT_EARLY = 75
-#: Where it writes down what it cannot kill.
+#: The file of processes that it cannot kill.
 REMNANTS = "remnants.json"
 #: Signs on stderr of a job that ran out of memory and did not get a signal for it.
 MEMORY_ERRORS = re.compile(
@@ -71,11 +71,11 @@ def now_s() -> float:
 
 
 def oom_kills(events: str | None = None) -> int | None:
-    """Return how many processes the kernel has killed for memory; None where nobody counts.
+    """Return how many processes the kernel has killed for memory; None if it does not count.
 
     Args:
-        events: the file in which the lease's own control group counts; otherwise our group is
-            asked, and where that does not count, the whole machine.
+        events: the file in which the lease's own control group counts; otherwise our group is read,
+            and if that does not count, the whole machine.
     """
     if events is not None:
         return _count(Path(events))
@@ -114,7 +114,7 @@ def kill_members(folders: list[str], kill: str | None = None) -> bool:
 
     Args:
         folders: of the groups.
-        kill: the file that does it at once, where the kernel has one.
+        kill: the file that does it at once, if the kernel has one.
     """
     found = members(folders)
     if found and kill is not None:
@@ -128,7 +128,7 @@ def kill_members(folders: list[str], kill: str | None = None) -> bool:
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot: tells a reused pid from the old.
+    """Return when a process started, in clock ticks since boot: identifies a reused pid.
 
     Raises:
         OSError: there is no such process.
@@ -149,7 +149,7 @@ class Control:
     kill: bool = False
 
     def read(self) -> None:
-        """Take in the newest orders. Where a job has spoilt the file, the last ones hold."""
+        """Read the newest orders. If a job has damaged the file, the last ones hold."""
         with contextlib.suppress(*SPOILT):
             data = json.loads(read_regular(self.path, ORDERS_BYTES))
             times = [float(data[name]) for name in ("deadline_s", "grace_s", "margin_s")]
@@ -159,7 +159,7 @@ class Control:
 
 @dataclass(kw_only=True)
 class Supervisor:
-    """The processes of one lease and what has been done to them."""
+    """The processes of one lease and their state."""
 
     folder: Path
     launch: dict[str, Any]
@@ -227,7 +227,7 @@ class Supervisor:
         return ""
 
     def _cell(self) -> Cell | None:
-        """Return the namespaces of the job, if it is to have some; see ``agent.process.cells``."""
+        """Return the namespaces of the job, if it has any; see ``agent.process.cells``."""
         told = self.launch.get("cell")
         if told is None:
             return None
@@ -236,7 +236,7 @@ class Supervisor:
         return cell.Cell.of(told)
 
     def _make_checkpoint_folder(self) -> None:
-        """Make it where the folder above it is there; otherwise the job may know what to do."""
+        """Create it if the folder above it exists; otherwise the job may handle that."""
         folder = self.launch.get("checkpoint_dir")
         try:
             if folder is not None:
@@ -270,9 +270,9 @@ class Supervisor:
         self.selector.unregister(wake_fd)
 
     def finish(self) -> None:
-        """Kill what the processes have left behind until nothing is; take the rest of the output.
+        """Kill all leftover processes, and copy the rest of the output.
 
-        However long it takes: whoever sees this process gone may give the workers away.
+        However long it takes: once this process is gone, the workers may be given away.
         """
         since_s, told = now_s(), False
         until = since_s + DRAIN_S
@@ -285,12 +285,12 @@ class Supervisor:
             self._pump(0.5 if stuck else 0.005, -1)
         while self.selector.get_map() and now_s() < until:
             if not self._pump(0.05, -1):
-                break  # nothing came: somebody that we cannot see holds the pipe open
+                break  # nothing came: an invisible process holds the pipe open
 
     def reap(self) -> bool:
-        """Collect the children that have ended, ours and adopted ones; return whether any live.
+        """Reap the children that have ended, ours and adopted ones; return whether any live.
 
-        Every descendant is one, or has one among its ancestors.
+        Every descendant is a child, or has one among its ancestors.
         """
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -362,7 +362,7 @@ class Supervisor:
     def _sweep(self) -> list[int]:
         """Kill every child that is left, and the control groups; return what there was.
 
-        The children of a child that is killed become ours, and are found the next time.
+        The children of a killed child become ours, and are found the next time.
         """
         folders = self.group["folders"]
         kill_members(folders, self.group["kill"])
@@ -371,11 +371,11 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         alive = self.reap()
-        # One that came after the list was read has no number here yet, and still counts.
+        # A child that came after the list was read has no number here yet, and still counts.
         return sorted({*(found or _children() or [0] if alive else []), *members(folders)})
 
     def dissolve(self) -> None:
-        """Remove the control groups; what is not empty yet the agent removes later."""
+        """Remove the control groups; the agent removes later those that are not empty yet."""
         for folder in self.group["folders"]:
             for below, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):
@@ -436,7 +436,7 @@ def main(folder: Path, lock_fd: int) -> int:
 
 
 def _read_secrets() -> dict[str, str]:
-    """Return the secret variables of the job, which the agent leaves in memory as our input."""
+    """Return the secret variables of the job, which the agent passes in memory as our input."""
     with os.fdopen(os.dup(0), "rb") as given:
         text = given.read()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -446,7 +446,7 @@ def _read_secrets() -> dict[str, str]:
 
 
 def _wake_on_signals(control: Control) -> int:
-    """Let signals end a sleep. SIGCONT means new orders; it harms nobody who has no handler yet."""
+    """Let signals end a sleep. SIGCONT means new orders; without a handler it does no harm."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)

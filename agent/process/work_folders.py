@@ -1,4 +1,4 @@
-"""Folders that jobs work in where they name none: one of a job's own, or one with its code."""
+"""Default working directories of jobs: one of a job's own, or one with its code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from scheduler.protocol.desired import DesiredLease
 
-#: What the folder with a lease's uploaded code ends with; no job's own folder has a dot.
+#: The suffix of a folder with a lease's uploaded code; no job's own folder has a dot.
 TREE = ".code"
 #: Longest name of a folder that is made of a job's id.
 LONGEST_NAME = 200
@@ -36,13 +36,13 @@ class WorkFolders:
         self.folder = state_dir / "work"
 
     def clear(self, kept: Collection[str]) -> None:
-        """Remove code of leases that are not known, given the folders of those that are."""
+        """Remove code of unknown leases, given the folders of known ones."""
         for path in self.folder.glob(f"*{TREE}"):
-            if str(path) not in kept:  # the agent ended just before the lease was written down
+            if str(path) not in kept:  # the agent ended just before the lease was stored
                 discard(path, self._state_dir / "rubbish")
 
     def settled(self, lease: DesiredLease, uid: int | None) -> DesiredLease:
-        """Return the lease with a place to work in: a job that names none has one per node."""
+        """Return the lease with a working directory: a job that names none has one per node."""
         if lease.upload:
             return replace(lease, working_dir=str(self._place_tree(lease, uid)))
         if lease.working_dir:
@@ -66,7 +66,7 @@ class WorkFolders:
     def leave(self, folder: Path, others: Collection[str]) -> None:
         """Remove a job's own folder, unless it holds something, perhaps the job's state.
 
-        The job's next lease may have been given the folder already, and not have come to use it.
+        The job's next lease may have been given the folder already without using it yet.
         """
         if folder.parent == self.folder and folder.name.endswith(TREE):
             discard(folder, self._state_dir / "rubbish")

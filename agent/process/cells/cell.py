@@ -1,10 +1,10 @@
 """The namespaces of one lease, held open by bubblewrap, and the processes in them.
 
 For the supervisor, hence the standard library only. Bubblewrap makes the namespaces (mounts,
-processes, System V memory) and stays in them as their first process; what dies with it is
-everything in them. The job's processes join one by one, as children of the supervisor, so that it
-signals and reaps them as it does without a cell. They run as the owner's user, in no other group
-than its own and those that the node gives to all jobs, and can gain no privileges.
+processes, System V memory) and stays in them as their first process; when it dies, everything in
+them dies. The job's processes join one by one, as children of the supervisor, so that it signals
+and reaps them as it does without a cell. They run as the owner's user, in no other groups than its
+own and those that the node gives to all jobs, and can gain no privileges.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 #: How long bubblewrap may take; an automounted folder may keep it waiting.
 OPEN_MOST_S: Final = 60.0
-#: Entries of a checkpoint folder that are looked at, whether the job could read them.
+#: The number of entries of a checkpoint folder that are checked for the job's read access.
 LOOKED_AT: Final = 256
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-#: What is joined by the process itself; that of processes only children can be in.
+#: Namespaces that the process itself joins; only children can be in that of processes.
 _JOINED = ("ipc", "mnt")
-#: Says that everything is mounted, then does nothing.
+#: Prints a line once everything is mounted, then sleeps.
 _KEEPER = ("/bin/sh", "-c", "echo ready; exec sleep infinity")
 
 
@@ -41,10 +41,10 @@ class Cell:
     """One lease's namespaces.
 
     Attributes:
-        command: of bubblewrap, without the program that it is to run.
+        command: of bubblewrap, without the program to run.
         uid: user and group of the job.
         groups: further groups.
-        whose: the owner, in words.
+        whose: the owner, as text.
     """
 
     command: list[str]
@@ -56,7 +56,7 @@ class Cell:
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Cell:
-        """Return the cell that ``launch.json`` asks for; see ``confinement``."""
+        """Return the cell of ``launch.json``; see ``confinement``."""
         return cls(
             command=told["command"], uid=told["uid"], groups=told["groups"], whose=told["whose"]
         )
@@ -84,7 +84,7 @@ class Cell:
             return f"cannot start {command[0]}: {error}"
         finally:
             os.close(writing)
-        self._keeper.returncode = 0  # whoever collects all children collects it
+        self._keeper.returncode = 0  # the reaper of all children collects it
         with open(reading, "rb") as info:  # noqa: PTH123 - of a descriptor
             if not _comes(self._keeper, OPEN_MOST_S):
                 return f"{command[0]} made no namespaces: {_said(self._keeper)}"
@@ -93,7 +93,7 @@ class Cell:
         return ""
 
     def find(self, process: int) -> None:
-        """Find the namespaces by one of the processes in them; ``open`` has made them.
+        """Find the namespaces by one of the processes in them, after ``open`` has made them.
 
         Raises:
             OSError: it has ended.
@@ -103,7 +103,7 @@ class Cell:
 
     @contextlib.contextmanager
     def bearing(self) -> Any:
-        """Let the children that are begun within be processes of the cell."""
+        """Make children that are started within processes of the cell."""
         own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _join(self._spaces["pid"])
@@ -113,7 +113,7 @@ class Cell:
             os.close(own)
 
     def enter(self, folder: str) -> None:
-        """Become a process of the job; in a child that was begun within ``bearing``.
+        """Become a process of the job; in a child that was started within ``bearing``.
 
         Raises:
             OSError: the kernel refuses, or the folder cannot be entered.
@@ -130,11 +130,11 @@ class Cell:
         os.chdir(folder)
 
     def look(self, folder: str, checkpoints: str | None) -> str:
-        """Say why the job could not work in its folders; empty if it can.
+        """Return why the job could not work in its folders; empty if it can.
 
         Args:
-            folder: where it works.
-            checkpoints: where it keeps its state; made where the folder above it is there.
+            folder: its working directory.
+            checkpoints: its checkpoint folder; created if the folder above it exists.
         """
         reading, writing = os.pipe()
         with self.bearing():
@@ -168,7 +168,7 @@ class Cell:
         try:
             path.mkdir(mode=0o700, exist_ok=True)
         except FileNotFoundError:
-            return ""  # nor is the folder above it; the job may know what to do
+            return ""  # the folder above it is missing too; the job may handle that
         except OSError as error:
             return (
                 f"checkpoint_dir {path} cannot be made by uid {self.uid}, as which jobs of "
@@ -199,7 +199,7 @@ def _join(space: int) -> None:
 
 
 def _comes(keeper: subprocess.Popen[bytes], most_s: float) -> bool:
-    """Wait until the keeper says that it is ready."""
+    """Wait until the keeper prints that it is ready."""
     assert keeper.stdout is not None
     ready, _, _ = select.select([keeper.stdout], [], [], most_s)
     return bool(ready) and os.read(keeper.stdout.fileno(), 16).startswith(b"ready")

@@ -1,14 +1,14 @@
-"""Keeping the jobs of a node apart: under which user each lease runs, and what it sees.
+"""Keeping the jobs of a node apart: the user of each lease, and the files that it sees.
 
-What is kept where, in a confined lease's folder:
+Folders in a confined lease's folder:
 
-| folder | whose | holds |
+| folder | owner | holds |
 |---|---|---|
 | ``told`` | root's; the job reads it | ``notice.json`` |
 | ``own`` | the job's | ``progress.json`` |
-| ``tmp``, ``var-tmp`` | the job's | what it sees as /tmp and /var/tmp |
+| ``tmp``, ``var-tmp`` | the job's | its /tmp and /var/tmp |
 
-The first two it finds in ``/run/leasehold``; everything else of the agent's is out of its sight.
+The job finds the first two in ``/run/leasehold``; it cannot see the agent's other files.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: What may be asked for: where it can be had, at any price, or not at all.
+#: The modes: if possible, always, or never.
 AUTO, REQUIRED, OFF = MODES = "auto", "required", "off"
-#: Folders that each lease has of its own, by the name of what stands for them on the disk.
+#: Private folders of each lease, by their names on the disk.
 PRIVATE: Final = {"tmp": "/tmp", "var-tmp": "/var/tmp"}  # noqa: S108 - they are private
-#: Folder in the agent's with the socket for confined jobs: the socket is another one after a
-#: restart of the agent.
+#: Folder in the agent's with the socket for confined jobs: the socket changes with a restart of the
+#: agent.
 DOOR: Final = "door"
-#: Where a job finds what is between it and the agent, and its place to work where it names none.
-#: Of the agent's own folder, which may lie anywhere, it sees nothing.
+#: The folder that a job shares with the agent, and its default working directory. The job sees
+#: nothing of the agent's own folder, which may lie anywhere.
 ROOM: Final = Path("/run/leasehold")
-#: What NVIDIA's driver needs besides the nodes of the devices themselves.
+#: Device nodes that NVIDIA's driver needs besides those of the devices themselves.
 DRIVER_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 #: How long the first try may take.
 TRY_MOST_S: Final = 30.0
-#: Everybody's folders, processes and System V memory are left behind; the network is shared.
+#: New namespaces for processes and System V memory; the network is shared.
 _SPACES: Final = (
     *("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--cap-drop", "ALL"),
     *("--bind", "/", "/", "--proc", "/proc", "--dev", "/dev"),
@@ -62,10 +62,10 @@ class Confinement:
 
     Attributes:
         bwrap: bubblewrap.
-        state_dir: of the agent; out of the jobs' sight.
+        state_dir: of the agent; jobs cannot see it.
         required: whether a lease that cannot be confined must not run.
-        devices: device nodes and folders of such that every job sees.
-        groups: that every job is a member of.
+        devices: device nodes, and folders of such, that every job sees.
+        groups: groups of every job.
     """
 
     bwrap: str
@@ -80,7 +80,7 @@ class Confinement:
         return self.state_dir / DOOR
 
     def fault(self, lease: DesiredLease) -> str:
-        """Say why a lease must not run; empty where it may."""
+        """Return why a lease must not run; empty if it may."""
         if lease.uid is None:
             why = "the scheduler gives it no uid (it is of an earlier release)"
             return f"{why}, and isolation is required" if self.required else ""
@@ -97,12 +97,12 @@ class Confinement:
         return ""
 
     def furnish(self, folder: Path, uid: int, *, socket: str) -> Places:
-        """Make what a confined lease needs in its folder, and return where its job finds what.
+        """Create the files of a confined lease in its folder, and return its job's places.
 
         Args:
             folder: of the lease.
             uid: of the job.
-            socket: name of the endpoint's.
+            socket: name of the endpoint's socket.
         """
         (folder / "told").mkdir(mode=0o755)
         for name in ("own", *PRIVATE):
@@ -125,7 +125,7 @@ class Confinement:
         )
 
     def cell(self, lease: DesiredLease, folder: Path, nodes: Iterable[str]) -> dict[str, object]:
-        """Return what the supervisor is told; see ``agent.process.cells.cell``.
+        """Return the cell for the supervisor; see ``agent.process.cells.cell``.
 
         Args:
             lease: with a uid.
@@ -155,7 +155,7 @@ class Confinement:
         }
 
     def seen_work(self, lease: DesiredLease) -> str:
-        """Return what a confined job calls the folder that it works in."""
+        """Return a confined job's path of its working directory."""
         return str(ROOM / "work") if self._is_our_work(lease) else lease.working_dir
 
     def _is_our_work(self, lease: DesiredLease) -> bool:
@@ -163,13 +163,13 @@ class Confinement:
 
 
 def reach(uid: int | None, path: Path, *, folder: Path, work: Path) -> Reach:
-    """Return how the agent reaches what a job calls by a path.
+    """Return how the agent reaches a path of a job.
 
     Args:
-        uid: of the job; None where it is not confined.
-        path: absolute.
+        uid: of the job; None if it is not confined.
+        path: absolute, as the job sees it.
         folder: of the lease.
-        work: that the agent has made for the job, or that it names.
+        work: the job's working directory, made by the agent or named by the job.
     """
     if uid is None:
         return Reach(uid=None, base=None, name=path)
@@ -185,11 +185,11 @@ def reach(uid: int | None, path: Path, *, folder: Path, work: Path) -> Reach:
 
 
 def discard(folder: Path, rubbish: Path) -> None:
-    """Remove what a job has filled, which may take long: not in this thread.
+    """Remove a folder of a job, which may take long: in a thread of its own.
 
     Args:
-        folder: to be removed.
-        rubbish: where it goes first, on the same disk; what is left there goes too.
+        folder: the folder.
+        rubbish: it is moved here first, on the same disk; older contents are removed too.
     """
     rubbish.mkdir(exist_ok=True, mode=0o700)
     with contextlib.suppress(OSError):
@@ -203,24 +203,24 @@ def _empty(rubbish: Path) -> None:
 
 
 def user_name(uid: int) -> str:
-    """Return what the user of a job is called on nodes."""
+    """Return the name of a job's user on nodes."""
     return f"leasehold-{uid}"
 
 
 def find_confinement(
     mode: str, state_dir: Path, *, devices: Sequence[str] = (), groups: Sequence[str] = ()
 ) -> Confinement | None:
-    """Find out whether jobs can be kept apart here, and say in one line where they are not.
+    """Return the confinement of jobs, if it is possible here; log in one line if it is not.
 
     Args:
         mode: one of ``MODES``.
         state_dir: of the agent.
-        devices: what every job sees of /dev besides its workers.
-        groups: names or numbers of groups that every job is a member of.
+        devices: device nodes that every job sees besides its workers.
+        groups: names or numbers of groups of every job.
 
     Raises:
-        InputError: there is no such mode; it is required and cannot be; or a group is not known, or
-            is root's.
+        InputError: there is no such mode; confinement is required and not possible; or a group is
+            unknown, or is root's.
     """
     if mode not in MODES:
         raise InputError(f"isolation is '{mode}'; it must be {', '.join(MODES)}")
@@ -232,7 +232,7 @@ def find_confinement(
         level = logging.INFO if mode == OFF else logging.WARNING
         _log.log(level, "jobs on this node trust one another, and the agent them: %s", problem)
         return None
-    os.setgroups([])  # what is read as a job's user must not be read by root's groups
+    os.setgroups([])  # files read as a job's user must not be read by root's groups
     bwrap = shutil.which("bwrap")
     assert bwrap is not None
     return Confinement(
@@ -245,7 +245,7 @@ def find_confinement(
 
 
 def _obstacle() -> str:
-    """Say why jobs cannot be kept apart here; empty where they can."""
+    """Return why jobs cannot be kept apart here; empty if they can."""
     if os.geteuid() != 0:
         return "the agent does not run as root"
     bwrap = shutil.which("bwrap")
