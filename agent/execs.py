@@ -28,7 +28,7 @@ PIECE_BYTES, SOON_S, LATER_S = 256 * 1024, 0.1, 2.0
 #: Failed reports in a row, after which a command is ended.
 MOST_FAILURES: Final = 10
 #: Exit codes that may have been caused from outside: SIGKILL, as shells or the kernel report it,
-#: and a command in a pod whose streams broke off.
+#: and a command in a pod with broken streams.
 FROM_OUTSIDE: Final = frozenset({137, -9, 126})
 
 

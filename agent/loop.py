@@ -494,7 +494,7 @@ class Agent:
             incarnation=self._incarnation,
             sequence=self._sequence,
             term=self._view.term,
-            # Before the first desired set the agent cannot know what is missing.
+            # Before the first desired set the agent cannot know which leases are missing.
             revision=max(self._view.revision, 0) if self._view.known else 0,
             workers=tuple(
                 WorkerReport(

@@ -159,7 +159,7 @@ def accept(view: View, desired: Desired, *, sent_s: float) -> View:
     """Take in a desired set, unless a newer one is already known.
 
     Args:
-        view: what was accepted so far.
+        view: the accepted desired set so far.
         desired: the scheduler's answer.
         sent_s: when the request for it was sent, on the agent's clock. Counting from here (and
             not from the answer's arrival) bounds the deadline from above by the scheduler's.

@@ -8,8 +8,8 @@ and gets this line, at once, and again whenever it changes while the connection 
 
     {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
 
-Everything but ``secret`` may be left out. A job whose batch may change also sends ``learning``, see
-``scheduler.protocol.learning``, which holds until it sends another one.
+Everything but ``secret`` may be left out. A job with a changeable batch also sends
+``learning``, see ``scheduler.protocol.learning``, which holds until it sends another one.
 A line that cannot be used is answered with ``error`` and changes nothing: one that is too long, or
 a figure beyond the bounds of ``scheduler.protocol.bounds``. Lines after it are taken.
 With ``"code": true`` a line ``{"code_bytes": 4711}`` follows, and after it so many bytes: the code

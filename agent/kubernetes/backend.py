@@ -113,7 +113,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         self._log_leases = log_leases
         self._boot = boot_id()
         self._records: dict[int, PodRecord] = {}
-        #: Forgotten leases whose pods are being deleted.
+        #: Dropped leases with pods that are being deleted.
         self._leaving: dict[int, PodRecord] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._troubles: dict[str, str] = {}
@@ -266,7 +266,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what is wrong between this agent and the API server."""
+        """Return the problems between this agent and the API server."""
         return tuple(self._troubles[key] for key in sorted(self._troubles))
 
     def _perform(self, action: Action) -> None:

@@ -99,7 +99,7 @@ class RotatedLog:
         self.file = None
 
     def recall(self) -> None:
-        """Continue where an earlier writer has stopped, by the index that it has left."""
+        """Continue from an earlier writer's end, by the index that it has left."""
         index: dict[str, int] = {}
         with contextlib.suppress(*SPOILT):
             index = json.loads(read_regular(self._index_file(), ORDERS_BYTES))

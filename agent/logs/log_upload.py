@@ -177,7 +177,7 @@ class LogUploader:
 
     async def _send_lease(self, lease_id: int) -> bool:
         """Send a piece of each stream of a lease; return whether there was any."""
-        ended = lease_id not in self.running()  # asked first: what is written later is not missed
+        ended = lease_id not in self.running()  # asked first, so that no later output is missed
         sent, boxes = 0, self._outboxes.get(lease_id, ())
         for box in boxes:
             try:

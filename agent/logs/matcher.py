@@ -173,7 +173,7 @@ class Search:
 
     def _take(self, line: bytes) -> None:
         """Search one line for numbers of steps."""
-        # Bytes are searched several times as fast as text, whose offsets must be counted.
+        # Bytes are searched several times as fast as text, because offsets in text must be counted.
         text = line if line.isascii() else line.decode(errors="replace").encode()
         found = self._expression.search(text)
         if found is None:

@@ -494,7 +494,7 @@ class ProcessBackend(Isolated[Record]):
             self._zombies.add(record.supervisor_pid)
 
     def _look_for_start(self, record: Record) -> None:
-        """Give up a lease whose processes do not appear in time: nothing else would end it."""
+        """Give up a lease if its processes do not appear in time: nothing else would end it."""
         if record.terminated_s is not None or record.runs():
             return
         now_s = lease_clock_s()

@@ -67,7 +67,7 @@ class LeaseFolder:
         """Return the job's ``progress.json``; None if it is not there or not (yet) whole.
 
         Args:
-            uid: the user with whose rights it is read; None: the agent's.
+            uid: read it with the rights of this user; None: the agent's.
         """
         reach = Reach(uid=uid, base=self.own().path, name=Path("progress.json"))
         return _object(lambda: reach.read(SMALL_BYTES + 1), SMALL_BYTES)

@@ -24,7 +24,7 @@ _log = logging.getLogger("leasehold.agent")
 
 @dataclass(kw_only=True)
 class Record(LeaseRecord):
-    """The state of one lease whose job runs as local processes; see ``LeaseRecord``.
+    """The state of one lease with a job in local processes; see ``LeaseRecord``.
 
     Attributes:
         folder: its files.

@@ -90,7 +90,7 @@ class Exec:
         """Note how it ended."""
         if self.done_s is None:
             self.problem, self.done_s = self.problem or problem, now_s
-            self.exit_code = None if self.problem else exit_code  # of an ended command: no code
+            self.exit_code = None if self.problem else exit_code  # no code if there is a problem
         self.tell()
 
     def tell(self) -> None:
@@ -187,7 +187,7 @@ class Execs:
         )
         shown = " ".join(command)[:_SHOWN]
         data = {"node": member.node, "lease": order.lease_id, "command": shown}
-        await self._note("job_exec", "job", job_id, actor=actor, data=data)  # first
+        await self._note("job_exec", "job", job_id, actor=actor, data=data)  # before it runs
         self._known[one.exec_id] = one
         self._wake((member.node,))
         return one

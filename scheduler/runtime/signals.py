@@ -1,4 +1,4 @@
-"""Signals to waiting requests: a thousand agents wait, each at one future and no task."""
+"""Waiting for news: a thousand agents wait at the cost of one future each, without tasks."""
 
 from __future__ import annotations
 

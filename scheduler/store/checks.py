@@ -72,7 +72,7 @@ def next_token(last: int, now_s: float) -> int:
 def still_leads(
     leader: Leadership | None, holder: str, *, now_s: float, lapsed: Leadership | None
 ) -> bool:
-    """Return whether another process leads, which keeps ``holder`` from it."""
+    """Return whether another process leads, so that ``holder`` cannot; see ``Journal``."""
     if leader is None or leader.holder == holder or leader == lapsed:
         return False
     return leader.expires_s > now_s

@@ -376,7 +376,7 @@ class ProjectView:
         running_workers: under leases.
         usage_worker_s: worker-seconds of the entity of its name that have not faded; None if the
         policy has no half-life.
-        effective_weight: that entity's weight after its use counts; None if the policy has no
+        effective_weight: that entity's weight, adjusted for its use; None if the policy has no
         half-life.
         budget: its use of its budget; None if it has no budget.
         dues: the time that X gives its jobs and the received part; None without jobs in the engine.

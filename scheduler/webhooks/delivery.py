@@ -168,7 +168,7 @@ class Webhooks:
         for sender in senders:
             try:
                 await self._save(sender)
-            except StoreError as error:  # messages sent since are sent again
+            except StoreError as error:  # later messages are sent again
                 _log.warning("webhook '%s': %s", sender.webhook.name, error)
         self._token = None
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: The node that a pod pulls for. Not the label of jobs' pods, which it is not one of.
+#: The node that a pod pulls for. Its own label, since such a pod belongs to no job.
 PULL_NODE: Final = OWN + "pull-node"
 #: Between two checks of a pull, and the longest pull.
 LOOK_EVERY_S: Final = 2.0

@@ -205,7 +205,7 @@ class NodeInventory:
         self._strangers = dict(holders)
 
     def hold(self, indices: Collection[int], *, bound: Collection[int]) -> None:
-        """Note the workers that leases hold, and those whose lease has a pod on the node."""
+        """Note the workers that leases hold, and those under a lease with a pod on the node."""
         self._held, self._bound = frozenset(indices), frozenset(bound)
 
     def pick(self, indices: Sequence[int]) -> tuple[NodeWorker, ...]:

@@ -260,7 +260,7 @@ def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None
 
 
 def overdue(look: PodLook, *, waited_s: float, bounds: StartBounds) -> tuple[str, str] | None:
-    """Return what is wrong with a stalled launch, as a word and a message.
+    """Return the problem of a stalled launch, as a word and a message.
 
     Args:
         look: the pod.

@@ -42,7 +42,7 @@ class PodLog:
     _since: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        """Continue where an earlier agent stopped."""
+        """Continue from an earlier agent's position."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._mark = self.folder / ".since"
         with contextlib.suppress(OSError):

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 HOSTNAME: Final = "kubernetes.io/hostname"
 #: The default user of a job: restricted pods must not run as root.
 USER: Final = 1000
-#: Seconds that the guard and the kubelet may need to end a job whose agent is gone; see adr/0006.
+#: Seconds that the guard and the kubelet may need to end a job without an agent; see adr/0006.
 GUARD_WINDOW_S: Final = 10.0
 #: The default limit of a folder with uploaded code.
 CODE_VOLUME_BYTES: Final = 2**30

@@ -40,7 +40,7 @@ UNKNOWN_TERM_S: Final = 10.0
 
 @dataclass(kw_only=True)
 class PodRecord(LeaseRecord):
-    """The state of one lease whose job runs as a pod; see ``LeaseRecord``.
+    """The state of one lease with a job in a pod; see ``LeaseRecord``.
 
     Attributes:
         name: of its pod.

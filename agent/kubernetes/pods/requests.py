@@ -112,7 +112,7 @@ class PodRequests:
 
         Args:
             folder: of the records.
-            known: ids of the leases whose pods are listed.
+            known: ids of the leases with listed pods.
         """
         found = []
         for _, lease, uid in tuple(asked_for(folder, known=known)):

@@ -24,7 +24,7 @@ class ClaimMount:
 
     Attributes:
         path: its path in the container.
-        path: where it is mounted.
+        path: its mount point.
         read_only: whether it can only be read.
         sub_path: a folder of the volume to mount instead of all of it.
     """

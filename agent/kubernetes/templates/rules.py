@@ -39,7 +39,7 @@ class _Only:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A value for a checking function, which returns what is wrong; empty if it is allowed."""
+    """A value for a checking function, which returns the fault; empty if it is allowed."""
 
     wrong: Callable[[Any], str]
 
@@ -253,7 +253,7 @@ _WHY: Final = {
 def check_submitted(
     options: PodOptions, env: Mapping[str, str], *, allows: Collection[str]
 ) -> None:
-    """Refuse a submitted job whose pod settings are not allowed.
+    """Refuse a submitted job with pod settings that are not allowed.
 
     Args:
         options: its settings.
@@ -341,7 +341,7 @@ def _check(value: Any, rule: Any, path: str, pattern: str, allowed: _Allowed) ->
 
 
 def _wrong(value: Any, rule: Any, pattern: str) -> str:
-    """Return what is wrong with a value itself; empty if it is allowed."""
+    """Return the fault of a value itself; empty if it is allowed."""
     if isinstance(rule, _Only):
         return "" if any(_same(value, one) for one in rule.values) else _why(pattern, rule)
     if isinstance(rule, _Checked):

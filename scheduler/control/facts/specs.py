@@ -58,7 +58,7 @@ def _frozen(value: Any) -> Any:
 
 
 def steps_of(spec: JobSpec) -> float:
-    """Return the steps of a job; a job that counts none does one per second of its run time."""
+    """Return the steps of a job; without declared steps, one per second of its run time."""
     if spec.total_steps is not None:
         return spec.total_steps
     return UNKNOWN_DURATION_S if spec.duration_s is None else spec.duration_s

@@ -167,7 +167,7 @@ def give_up_starts(state: ControlState, draft: Draft) -> None:
 
 
 def _is_late(state: ControlState, live: LiveLease, member: Member, since_s: float) -> bool:
-    """Return whether a member is not running long after its grant and its node's arrival."""
+    """Return whether a member that does not run was granted, and its node known, before a time."""
     node = state.nodes.by_name.get(member.node)
     if member.ran or member.end is not None or node is None:
         return False

@@ -1,4 +1,4 @@
-"""The inventory of a node: approved workers are used, and reported workers beyond are refused.
+"""The inventory of a node: its approved workers; it refuses other workers that it reports.
 
 The approved workers come from an enrolment, from an operator, or else from the first report of an
 enrolled agent. Of each type a report adds as many workers as are approved, in the order of their

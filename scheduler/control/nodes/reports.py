@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_TYPES = 1000
 #: The most jobs that one warning names.
 MOST_NAMED = 20
-#: After this much silence of an agent that was started later, an earlier agent may serve its node.
+#: An agent that was started later counts as gone after this much silence.
 OTHER_AGENT_S = 30.0
 
 
