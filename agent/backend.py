@@ -210,7 +210,7 @@ class NodeJobs:
         inventory: the node's workers.
         make_backend: makes the backend; called once, by the loop.
         listen: (host, port) where jobs reach the agent besides its socket; None for the socket
-        alone.
+            alone.
         says: a text for the log on the node's workers.
     """
 

@@ -69,7 +69,7 @@ class AgentSettings:
         report_every_s: between reports without news.
         progress_every_s: between reports with only progress of jobs as news.
         report_least_s: between reports with news, except the end of a lease: another job may be
-        waiting for its workers.
+            waiting for its workers.
         tick_s: longest time between two checks of the processes.
         health_every_s: between two checks of the workers.
         health_most_s: a longer check is reported as a remark.
@@ -110,7 +110,7 @@ class Agent:
         settings: times of the loop.
         upload: rate and times of the upload of output.
         listen: (host, port) where jobs reach the endpoint besides its socket; None for the socket
-        alone.
+            alone.
         machine: clocks, chance and folder; by default the real machine's.
     """
 
@@ -177,7 +177,7 @@ class Agent:
         Raises:
             InputError: another agent is using the state folder.
             NotPermittedError: the scheduler refuses the token at the first contact, and the agent
-            holds no job that a retry might serve; in a group.
+                holds no job that a retry might serve; in a group.
         """
         lock = self._memory.open_lock()
         if lock is None:

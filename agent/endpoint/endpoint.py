@@ -102,7 +102,7 @@ class Tenant:
         leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
         deadline_s: the lease's deadline, on the lease clock; None if no guard needs it.
         code: returns the lease's code, for a pod that fetches it; raises InputError and OSError.
-        None if the code is unpacked already, or there is none.
+            None if the code is unpacked already, or there is none.
         bringing: whether a connection is receiving it.
     """
 

@@ -84,7 +84,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         settings: of the pods.
         bounds: how long the steps of a launch may take.
         force_after_s: how long a pod may survive its deletion before it is removed without its
-        node's confirmation, if the job allows that.
+            node's confirmation, if the job allows that.
         node_every_s: between two reads of the Node object.
         log_leases: the number of leases with kept output.
     """

@@ -40,7 +40,7 @@ class Piece:
 
     Attributes:
         offset: bytes of the stream before it; later than asked for if older output is no longer
-        kept.
+            kept.
         data: empty if nothing follows yet.
     """
 

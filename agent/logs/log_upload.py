@@ -58,7 +58,7 @@ class Outbox:
         stream: ``out`` or ``err``.
         offset: the length of the scheduler's copy; None until it was asked.
         shift: offset in the files minus offset at the scheduler. Not 0 once output was rotated away
-        before it could be sent; a line about it stands in its place.
+            before it could be sent; a line about it stands in its place.
         over: whether the scheduler has the end mark.
         nonce: of the lease; empty if it has none.
     """

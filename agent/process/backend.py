@@ -75,7 +75,7 @@ class ProcessBackend(Isolated[Record]):
         log_bytes: size at which a log file moves aside.
         log_backups: how many of those are kept.
         log_leases: the number of leases with kept logs; twice as many while the scheduler does not
-        have them.
+            have them.
         groups: the place for control groups; by default none.
         confinement: how jobs are kept apart; by default not at all.
         start_most_s: how long the processes of a lease may take to appear.

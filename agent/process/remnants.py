@@ -65,8 +65,8 @@ class Traces:
         folder: of the lease.
         supervisor: its pid while it lives; the search leaves it out.
         sessions: start by pid of the first processes, each of which leads a session.
-        watched: whether this agent has seen the supervisor alive. If not, another process may
-        have got the number of a session that has lost its leader.
+        watched: whether this agent has seen the supervisor alive. If not, another process may have
+            got the number of a session that has lost its leader.
         groups: folders of the control groups.
         since_ticks: no process of the lease is older.
     """

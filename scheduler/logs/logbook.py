@@ -70,7 +70,7 @@ class LogBook:
     Args:
         folder: the folder; created when needed.
         most_bytes: of a stream on a node in an attempt; at twice that size the older half is
-        dropped.
+            dropped.
     """
 
     def __init__(self, folder: Path, *, most_bytes: int) -> None:

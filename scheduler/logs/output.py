@@ -74,7 +74,7 @@ class LogGap:
         node: the node that it was written on.
         stream: ``out`` or ``err``.
         told: whether it is known that output is missing; False if the node's agent is of a release
-        that marks no ends, so that the stored output may be complete.
+            that marks no ends, so that the stored output may be complete.
     """
 
     attempt: int
@@ -89,7 +89,7 @@ class LogEnd:
 
     Attributes:
         complete: True if the leases have ended and every stream came to its end mark; False if more
-        may come or output is missing; None if it cannot be known.
+            may come or output is missing; None if it cannot be known.
         missing: streams of ended leases without which it is not complete.
     """
 

@@ -55,25 +55,25 @@ class DesiredLease:
         rank: global rank of the first process on this node.
         world_size: processes of the whole gang, over all nodes.
         local_ranks: (n,) local rank of each process to start here; its RANK is ``rank`` plus its
-        position.
+            position.
         master_addr: the address of rank 0.
         master_port: the port that rank 0 may listen on.
         total_steps: steps of the whole job; None if unknown.
         steps_done: checkpointed steps as the scheduler knows them.
         remaining_s: until the deadline.
         notice_in_s: until the job gets notice that the lease will end; None while no end is
-        announced.
+            announced.
         notice_s: how long before SIGTERM the job gets notice if the lease is not renewed.
         grace_s: from SIGTERM to SIGKILL.
         progress_regex: searched in each line of output; group ``steps`` (or 1) is the number of
-        steps done, group ``saved`` those that are checkpointed.
+            steps done, group ``saved`` those that are checkpointed.
         progress_file: a file that ends with the count of checkpointed steps, relative to the
-        working directory.
+            working directory.
         memory_bytes: limit of host memory for its processes on this node, or None.
         cpus: limit of processor cores for them, or None.
         image: container image; empty if it runs as local processes.
         gang: (n,) workers held on each node of the gang, in the order of ranks; empty if the
-        scheduler sends none.
+            scheduler sends none.
         node_rank: position of this node in ``gang``.
         kubernetes: the job's settings of its pods, as plain JSON values; see
             ``agent.kubernetes.pods.pods``.
@@ -81,10 +81,10 @@ class DesiredLease:
         owner: the user that submitted it; empty if the scheduler sends none.
         plan: the plan of its configuration for the launch; empty for none.
         uid: uid of its processes if the node keeps owners apart: that of the owner within the
-        project, on every node; None if the scheduler sends none.
+            project, on every node; None if the scheduler sends none.
         upload: hash of the code that it is started in, which the agent fetches; empty for none.
         nonce: distinguishes it from other leases of the same number, job and attempt; empty if the
-        scheduler, or the agent that stored the lease, is of the previous release.
+            scheduler, or the agent that stored the lease, is of the previous release.
     """
 
     lease_id: int

@@ -55,7 +55,7 @@ class LeaseReport:
         state: the state of its processes.
         reason: why it ended; None before.
         exit_code: of the first process that failed, else 0; minus the number of the signal; None
-        before the end or if it is not known.
+            before the end or if it is not known.
         steps_done: checkpointed steps since the job's first start; never shrinks.
         steps_live: steps that the running processes have done, checkpointed or not.
         started_s: seconds since the Unix epoch; None before the start.
@@ -63,10 +63,10 @@ class LeaseReport:
         reason_code: that as one word such as Kubernetes uses (``ImagePullBackOff``), or empty.
         image_s: seconds that its image took, mostly for the pull; None if not measured.
         launch_s: seconds from its placement to the start of its first process; None if not
-        measured. Reported once the launch is over, together with the next.
+            measured. Reported once the launch is over, together with the next.
         ready_s: seconds from its placement until it was ready; None if it ended before.
         devices: the node's names of its accelerators, if the node reports them: UUIDs, or indices
-        that the agent has chosen.
+            that the agent has chosen.
         progress_problem: why its steps cannot be read although the job declares how.
         gpu: the use of its GPUs; None if not measured.
         nonce: of the lease, as the scheduler sent it; empty if it sent none.
@@ -104,7 +104,7 @@ class WorkerReport:
         worker_type: its hardware class.
         problem: why it cannot be used, empty if it can.
         sharing: how two jobs can hold it at once: ``visible`` (both see the device),
-        ``time-slicing``, ``mps``, or ``exclusive`` if they cannot.
+            ``time-slicing``, ``mps``, or ``exclusive`` if they cannot.
     """
 
     index: int
@@ -120,18 +120,18 @@ class NodeReport:
     Attributes:
         node: the node's name.
         incarnation: greater than that of every earlier agent with this state folder; otherwise the
-        seconds since the Unix epoch at which the agent started.
+            seconds since the Unix epoch at which the agent started.
         sequence: grows with every report of an incarnation; the scheduler ignores older ones.
         term: of the newest desired set that the agent has accepted.
         revision: of that set.
         workers: by local index.
         leases: ascending by id; an ended lease stays until it was delivered and has left the
-        desired set.
+            desired set.
         remarks: texts for people on the node although its workers can be used.
         crashed: whether the previous agent was not stopped, but died.
         place: where the agent's jobs run, as MACHINE/BOOT/FOLDER: the folder is locked, so one
-        agent at a time serves a place. Empty if any agent of the node finds its jobs (pods), and
-        from agents of the previous release.
+            agent at a time serves a place. Empty if any agent of the node finds its jobs (pods),
+            and from agents of the previous release.
     """
 
     node: str

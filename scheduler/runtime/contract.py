@@ -180,9 +180,9 @@ class ClusterService(Protocol):
 
         Raises:
             ConflictError: the name is in use, too many workers are reserved then, or the
-            reservation's job has ended.
+                reservation's job has ended.
             InputError: the worker type is unknown, the window has passed, or the job belongs to
-            another user.
+                another user.
             NotFoundError: there is no such job.
         """
         ...

@@ -61,7 +61,7 @@ class Exec:
         printed: bytes so far.
         reports: number of the node's reports that were taken in.
         exit_code: how it ended; 128 plus the signal's number if a signal ended it, None if there is
-        a problem.
+            a problem.
         problem: why it did not run, or was ended.
         stopped: whether the node must end it.
         done_s: when it had ended, or None.

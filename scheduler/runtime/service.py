@@ -137,7 +137,7 @@ class LiveService(ClusterDesk):
         forecaster: predicts times; None for no forecasts.
         version: of the program.
         after_restore: whether an old backup was restored: nodes may hold leases that it does not
-        know.
+            know.
         after_set_back: whether the system's clock was ahead before, and is right now.
         solver_is_warm: returns whether the solver's first start is over.
         box: keeps the jobs' secret variables; one without a key by default.

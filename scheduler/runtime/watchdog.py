@@ -29,9 +29,9 @@ class StallWatchdog:
         threshold_s: a later answer counts as a stall.
         interval_s: pause between two pings.
         log_every_s: at most one short stall is logged in that time; all stalls are counted. A long
-        one is logged at its beginning, at doubled intervals, and at its end.
+            one is logged at its beginning, at doubled intervals, and at its end.
         on_stall: called with the length of each stall in seconds when it is over, in the watchdog's
-        thread.
+            thread.
     """
 
     def __init__(

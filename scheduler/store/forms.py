@@ -52,7 +52,7 @@ def to_json(value: object, *, finite: bool = False) -> str:
 
     Raises:
         UnstorableError: a number is not finite, a text has half a character, or JSON has no such
-        type.
+            type.
     """
     try:
         try:

@@ -125,7 +125,7 @@ class Journal(Protocol):
         Raises:
             SequenceError: the entry is not the next one.
             StaleLeaderError: the token is not the leader's. An expired leadership that no process
-            has taken over is still valid.
+                has taken over is still valid.
             ConflictError: a client's key or a job's number is in use.
             UnstorableError: a value has no stored form; see ``rows``.
             StoreError: a state or attempt belongs to no job, or a job has two states.

@@ -26,9 +26,9 @@ class Dues:
     Attributes:
         due_workers: workers that X gives them.
         received_workers: workers that they have had since X came in force; None if no time has
-        passed since.
+            passed since.
         owed_worker_s: worker-seconds that they were due since then, less those received. A job that
-        came later counts from its submission. None if no time has passed.
+            came later counts from its submission. None if no time has passed.
         mean_rho: mean of their rho, see ``Fairness``; None if it is unknown for all jobs.
         worst_rho: their largest rho.
     """

@@ -26,9 +26,9 @@ class FairShare:
     Attributes:
         usage_worker_s: worker-seconds that have not faded.
         effective_weight: its weight, adjusted for its use; the weight itself while none of its jobs
-        could run.
+            could run.
         of_share: its part of the use of all competing entities, over its part of their weights;
-        None while it does not compete, or if no entity has used anything.
+            None while it does not compete, or if no entity has used anything.
     """
 
     usage_worker_s: float

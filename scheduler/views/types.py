@@ -38,7 +38,7 @@ class LiveJob:
         rho: its expected JCT if X stays as it is, over its JCT in a 1/n share; None if unknown.
         gpu_use: share of recent time in which its GPUs computed; None: it is not measured.
         idle_since_s: since when they have hardly computed; None if they compute, or are not
-        measured.
+            measured.
     """
 
     status: JobStatus
@@ -71,7 +71,7 @@ class QuotaInTheWay:
         asks: workers that the job asks for, in its fastest configuration.
         missing: by how many workers it would have to be larger for the job to run.
         gain_steps_per_s: steps/s at which the job could then run at once, on idle workers; 0 if too
-        few are idle.
+            few are idle.
     """
 
     project: str
@@ -115,7 +115,7 @@ class Explanation:
         message: in words, with figures.
         unblocks: what would unblock it.
         trouble: the trouble that keeps its pod from starting, or ended its last one; None if there
-        is no trouble.
+            is no trouble.
         position: its place among the waiting jobs, 1 for the next; None if it waits for no turn.
         waiting: jobs that wait for their turn.
         ahead: up to ten jobs right before it in the queue, in the order of the queue.
@@ -313,7 +313,7 @@ class RoundView:
 
     Attributes:
         gap: largest part of the best value that another choice of whole workers could have gained;
-        None for policies with rounds that follow X by lag alone.
+            None for policies with rounds that follow X by lag alone.
         fluid_gap: the same if workers could be divided.
         behind_rounds: by how many rounds the job or pair furthest behind X was behind at its end.
         off_rounds: the mean distance from X then, in rounds.
@@ -375,9 +375,9 @@ class ProjectView:
         admitted_workers: workers that its admitted jobs ask for.
         running_workers: under leases.
         usage_worker_s: worker-seconds of the entity of its name that have not faded; None if the
-        policy has no half-life.
+            policy has no half-life.
         effective_weight: that entity's weight, adjusted for its use; None if the policy has no
-        half-life.
+            half-life.
         budget: its use of its budget; None if it has no budget.
         dues: the time that X gives its jobs and the received part; None without jobs in the engine.
     """

@@ -38,7 +38,7 @@ class NodeWatch:
         every_s: between two reads of the Node object.
         look_most_s: longest time that ``look`` takes.
         counted: the counts of other pods for all nodes, as NAMESPACE/NAME; ``watch``: this agent
-        reads all pods on its node itself; empty: they are not counted.
+            reads all pods on its node itself; empty: they are not counted.
     """
 
     def __init__(

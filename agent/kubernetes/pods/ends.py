@@ -52,7 +52,7 @@ class PodLook:
         deleted: its deletion was requested, and not only since the job has ended.
         started_s: when the container began, seconds since the Unix epoch.
         image_s: seconds from when the pod's sandbox was ready, and its side-cars ran, to the
-        container's start: mostly the pull of its image; None before.
+            container's start: mostly the pull of its image; None before.
         launch_s: seconds from the pod's placement to the container's start; None before.
         ready_s: seconds from the pod's placement until it was ready; None unless it is.
         devices: ids of its accelerators, if the kubelet reports them (KEP-4680).
@@ -60,12 +60,12 @@ class PodLook:
         message: the problem in more words.
         others: other containers of it still run.
         code_exit: exit code of the container that brings its code; None if that has not ended, or
-        there is none.
+            there is none.
         code_words: the last message of that container.
         code_oom: whether that container took too much memory.
         step: progress of its launch: 0 no node has taken it, 1 a node has, 2 its volumes and
-        network are there and images are pulled (or it is not reported), and 1 more for each
-        container before the job's that has begun or ended.
+            network are there and images are pulled (or it is not reported), and 1 more for each
+            container before the job's that has begun or ended.
     """
 
     phase: str

@@ -70,7 +70,7 @@ class PodWorker:
     Attributes:
         worker_type: hardware class.
         resource: its name in Kubernetes, such as ``nvidia.com/gpu``; empty for workers that are not
-        accelerators.
+            accelerators.
         sharing: ``exclusive``, ``time-slicing``, ``mps`` or ``visible``; see ``WorkerReport``.
         device: its name in NVIDIA_VISIBLE_DEVICES if it is ``visible``.
     """

@@ -60,7 +60,7 @@ class PodRecord(LeaseRecord):
         forgotten: the lease is no longer wanted; its pod must go.
         output_over: all its output was read.
         hopeless: how it ends once its pod is gone, since that could not start: end, word and
-        message.
+            message.
         launch: (seconds of the image, until its start, until it was ready) once it has started.
         devices: its accelerators, as the node or the agent assigned them.
         poke: set when there may be something to do.

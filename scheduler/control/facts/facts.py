@@ -230,7 +230,7 @@ class NodeReported:
         address: the address of rank 0 of its jobs; empty if the agent gives none.
         version: of the agent.
         enrolled: whether the agent shows its node's own token; then the workers in its first report
-        are approved.
+            are approved.
     """
 
     report: NodeReport

@@ -79,9 +79,9 @@ class Fit:
         reason: why it cannot run, or cannot start yet; None if it could start now.
         message: the reason as text.
         configurations: worker type, count, steps/s, the source of that figure, workers in service
-        (without cordoned ones) and idle, locality and plan; fastest first. If the job must not span
-        nodes, the workers are those of one node. A mixed gang's worker type is a text, and only
-        workers that the gang could hold count as in service and idle.
+            (without cordoned ones) and idle, locality and plan; fastest first. If the job must not
+            span nodes, the workers are those of one node. A mixed gang's worker type is a text, and
+            only workers that the gang could hold count as in service and idle.
     """
 
     fits: bool
@@ -142,16 +142,16 @@ class ProjectLimits:
         inner_policy: ``fairness`` or ``fifo`` among its own jobs.
         max_workers: workers that its jobs may hold at once; None for any number.
         max_workers_of: worker type -> workers of it that its jobs may hold at once; missing types
-        have no limit of their own.
+            have no limit of their own.
         max_workers_per_user: workers that the jobs of each of its users may hold at once; None for
-        any number.
+            any number.
         max_workers_per_user_of: worker type -> workers of it that the jobs of each user may hold.
         idle_quota: how other projects may use the part of ``max_workers`` and ``max_workers_of``
-        that its jobs leave free.
+            that its jobs leave free.
         max_jobs: how many active jobs it may have; None for any number.
         entities: entities besides itself that its jobs may be accounted to; None for any.
         job_types: patterns (``*``, ``?``, ``[...]``) of the job types besides ``project/...`` that
-        its jobs may name; None for any.
+            its jobs may name; None for any.
         max_job_weight: largest weight of one of its jobs; None for any.
         budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; None for any.
         budget_usd: the cost that it may cause in a calendar month of UTC; None for any.

@@ -88,7 +88,7 @@ def engine_job(
         attempts: leases that it has had.
         steps_done: steps that are saved.
         restarts: the cost of changing its workers, on any workers and on given types; None: as its
-        specification declares.
+            specification declares.
     """
     total = steps_of(spec)
     usual_s, on_some = (spec.restart_s, spec.restarts) if restarts is None else restarts

@@ -27,9 +27,9 @@ def make_reservation(state: ControlState, draft: Draft, fact: ReservationMade) -
 
     Raises:
         ConflictError: the name is in use, others have reserved too many workers, or the
-        reservation's job has ended.
+            reservation's job has ended.
         InputError: the worker type is unknown, the window has passed, or the reservation's job
-        belongs to another user.
+            belongs to another user.
         NotFoundError: no job has that id.
     """
     rule, known = fact.reservation, state.reservations

@@ -23,7 +23,7 @@ class Budgets:
         month_s: start of the month.
         month_end_s: its end.
         used_us: (project, worker type) -> worker-microseconds until ``since_s``, and of leases that
-        have ended since.
+            have ended since.
         told: project -> its budget's last event in this month: ``warned`` or ``spent``.
         due: whether the next decision must check budgets.
     """

@@ -66,7 +66,7 @@ class Draft:
         wall_s: the system's time, with which users' deadlines are compared.
         cause: the fact that is being taken in; else that time passes.
         reasons: subject -> the reason to record for that job or node, if the engine's own cause is
-        too general.
+            too general.
         ended_by: lease id -> the fact that ended it.
         events: the engine's inputs.
         settings: settings that change.

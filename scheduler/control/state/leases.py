@@ -58,7 +58,7 @@ class Member:
         leave_by_s: by when it must leave because another part of the gang has left; None: it stays.
         end: how it ended; None before.
         trouble: the trouble that keeps it from starting: a word such as Kubernetes uses, and a
-        text.
+            text.
         progress_problem: why the steps of its processes cannot be read; empty if they can.
         launched: whether the node has reported the times of its launch.
         untold: why it cannot be sent to the node; empty if it can.
@@ -110,7 +110,7 @@ class LiveLease:
         members: by rank; the first one holds rank 0.
         deadline_s: its deadline.
         promised_s: the latest deadline that a node may know: a revocation brings the deadline
-        forward, and a node that is cut off does not receive it.
+            forward, and a node that is cut off does not receive it.
         revoked: the reason of its revocation; empty if it was not revoked.
         base_steps: the job's saved steps when it was granted.
         steps_done: the job's saved steps as last reported.
@@ -121,21 +121,21 @@ class LiveLease:
         mark: (time, steps) from which the throughput is measured; None before the first report.
         plan: the plan of its configuration; empty if there is none.
         learned: whether its throughput is learned from; not if its configuration has a locality or
-        a plan, since that is another figure.
+            a plan, since that is another figure.
         told: (time, steps) of the first and of the newest report of progress under this lease; None
-        before the first.
+            before the first.
         uses: rank -> its GPU use, if nodes measure it; replaced, not changed.
         idle_told: whether the job was reported as idle.
         first_step_noted: whether the history has its first step, or a restart has made the time of
-        that step unknown.
+            that step unknown.
         launch_timed: whether its reports have shown how long its launch took, or a restart has made
-        that unknown.
+            that unknown.
         launch_s: seconds from the grant to the job's first step; None if not known.
         gpu: its total GPU use; None if no node measures it. Replaced, not changed.
         learning: the job's measurements, as last taken in, if its batch may change.
         gang: (n,) worker type of each rank if they are of several types; else empty.
         paces: (n,) steps/s of each rank's worker, by which the ranks split a batch; empty if they
-        are of one type. It is fixed for the lease, since all ranks must split alike.
+            are of one type. It is fixed for the lease, since all ranks must split alike.
     """
 
     lease: Lease

@@ -85,7 +85,7 @@ class NodeState:
         sequence: of the agent's newest report.
         place: where that agent's jobs run; see ``NodeReport.place``.
         last_seen_s: the time of its last report or poll; None if there is none since the
-        scheduler's start.
+            scheduler's start.
         lost: whether it counts as lost.
         silent: whether nothing new is granted there until it reports again; see ``SILENT``.
         suspects: ids of jobs that were lost there while it was silent; see ``note_death``.
@@ -95,7 +95,7 @@ class NodeState:
         reason: the order's reason.
         doubt: why control starts nothing new there; None if it does.
         slow: speed of jobs there relative to other nodes of its types, if it is reported as slow;
-        else None.
+            else None.
         since_s: when the scheduler began to expect it.
         revision: of the desired set.
     """

@@ -71,7 +71,7 @@ class ControlState:
         knowledge: the ways in which jobs can run, their throughputs and launch times.
         policy: the policy in force.
         time_dependent: whether the policy's answers change as time passes; None if it cannot be
-        used.
+            used.
         settings: an operator's settings of decisions.
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not received yet.

@@ -79,7 +79,7 @@ class Driver:
         metrics: the counters.
         signals: wakes nodes that wait for their desired sets.
         suspects: facts of a failed turn, one of which made it fail: each gets a turn of its own,
-        before all others.
+            before all others.
     """
 
     def __init__(
@@ -146,9 +146,9 @@ class Driver:
         Raises:
             NotLeadingError: this scheduler does not lead any more.
             StoreUnavailableError: the database does not take the current entry, or was away for so
-            long that this scheduler leads no more. Nothing was done.
+                long that this scheduler leads no more. Nothing was done.
             OutcomeUnknownError: the fact is in that entry, and is done if the entry is ever
-            committed.
+                committed.
             LeaseholdError: control refuses the fact.
         """
         if self._closed or self._blocked:

@@ -61,7 +61,7 @@ class Takeover:
         signals: wakes nodes that wait.
         after_restore: whether an old backup was restored, and no process has led since.
         after_set_back: whether the system's clock was ahead when entries were written, and is right
-        now.
+            now.
     """
 
     store: Store

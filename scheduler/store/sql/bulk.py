@@ -57,8 +57,7 @@ def upsert_rows(
         table: the table.
         names: columns of the rows.
         rows: a value for each of those columns.
-        added: columns with values that are added to the stored ones; then no key may come
-        twice.
+        added: columns with values that are added to the stored ones; then no key may come twice.
     """
     key = [column.name for column in table.primary_key]
     places = [list(names).index(name) for name in key]
@@ -85,7 +84,7 @@ def update_rows(
         names: columns of the rows, the first of them the key.
         rows: a value for each of those columns; no key twice.
         rare: how many of the last columns seldom change. They are compared first, so that their
-        indexes are not written unnecessarily.
+            indexes are not written unnecessarily.
 
     Returns:
         The number of rows with a key that is stored.
