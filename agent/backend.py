@@ -134,7 +134,7 @@ class Backend(Protocol):
         ...
 
 
-#: The problem of a command whose job ended, or was stopped, beside it.
+#: The problem of a command after its job ended, or was stopped.
 ENDED_WITH_JOB: Final = "the job ended or was stopped on this node, and the command with it"
 
 

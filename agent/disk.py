@@ -34,7 +34,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def disk_problem(folder: Path, *, size: int = PROBE_BYTES, flush: bool = False) -> str:
-    """Try to write; return what is wrong, empty if the write succeeds.
+    """Try to write; return the problem, empty if the write succeeds.
 
     Args:
         folder: the agent's state folder.

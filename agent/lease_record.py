@@ -34,7 +34,7 @@ class LeaseRecord(ABC):
     Attributes:
         lease: as the scheduler sent it.
         tenant: its entry at the endpoint, with the steps.
-        boot: the boot to whose clock the times belong; for processes the agent's place, which
+        boot: the boot that the times are measured in; for processes the agent's place, which
             contains it (agents of the previous release stored the boot alone).
         deadline_s: on the lease clock.
         terminated_s: when it was ordered to end, on the lease clock.

@@ -24,7 +24,7 @@ class EventKind(enum.StrEnum):
     """What happened. Every kind that is written is here: a test goes through the sources."""
 
     JOB_SUBMITTED = "job_submitted"
-    JOB_ADMITTED = "job_admitted"  #: told to the policy
+    JOB_ADMITTED = "job_admitted"  #: passed to the policy
     JOB_REFUSED = "job_refused"
     JOB_CHANGED = "job_changed"  #: its weight or deadline
     JOB_HELD = "job_held"
@@ -38,7 +38,7 @@ class EventKind(enum.StrEnum):
     JOB_COMPLETED = "job_completed"
     JOB_FAILED = "job_failed"
     JOB_CANCELLED = "job_cancelled"
-    JOB_EXEC = "job_exec"  #: somebody runs a command beside it
+    JOB_EXEC = "job_exec"  #: a user runs a command beside it
     CANCEL_REQUESTED = "cancel_requested"
     HOLD_REQUESTED = "hold_requested"
     RELEASE_REQUESTED = "release_requested"
@@ -46,23 +46,23 @@ class EventKind(enum.StrEnum):
     TIME_LIMIT = "time_limit"
     JOB_IDLE = "job_idle"  #: it holds GPUs and does not use them
     JOB_BUSY = "job_busy"  #: it uses them again
-    IDLE_LIMIT = "idle_limit"  #: it is ended for that
+    IDLE_LIMIT = "idle_limit"  #: it is ended because it idled
     LEASE_GRANTED = "lease_granted"
     LEASE_LAUNCHED = "lease_launched"
     FIRST_STEP = "first_step"  #: the first step that was reported under a lease
     LEASE_WAITS = "lease_waits"  #: something keeps it from starting
     LEASE_OVERDUE = "lease_overdue"  #: it does not run in time
-    PROGRESS_OFF = "progress_off"  #: its steps are not seen, and why
+    PROGRESS_OFF = "progress_off"  #: its steps cannot be read, and why
     LEASE_ENDED = "lease_ended"
     NODE_JOINED = "node_joined"
     NODE_CHANGED = "node_changed"  #: its workers
-    WORKERS_APPROVED = "workers_approved"  #: what a node may have
-    WORKERS_REFUSED = "workers_refused"  #: what it reports beyond that
+    WORKERS_APPROVED = "workers_approved"  #: the workers that a node may have
+    WORKERS_REFUSED = "workers_refused"  #: workers that it reports beyond those
     NODE_SUSPECTED = "node_suspected"  #: jobs fail there, but it is needed
     NODE_AVOIDED = "node_avoided"  #: jobs fail there; nothing new starts there for a while
-    NODE_QUARANTINED = "node_quarantined"  #: likewise, until somebody uncordons it
+    NODE_QUARANTINED = "node_quarantined"  #: the same until an operator uncordons it
     NODE_TRIED_AGAIN = "node_tried_again"  #: it was avoided for long enough
-    NODE_SLOW = "node_slow"  #: beside others of its type
+    NODE_SLOW = "node_slow"  #: relative to others of its type
     NODE_FAST_AGAIN = "node_fast_again"
     NODE_SILENT = "node_silent"
     NODE_LOST = "node_lost"
@@ -87,7 +87,7 @@ class EventKind(enum.StrEnum):
     RESERVATION_DELETED = "reservation_deleted"
     RESERVATION_ENDED = "reservation_ended"  #: its window has passed
     RESERVATION_RELEASED = "reservation_released"  #: the only job that it was for has ended
-    RESERVATION_SHORT = "reservation_short"  #: of workers; 0 where it has them all again
+    RESERVATION_SHORT = "reservation_short"  #: of workers; 0 if it has them all again
     THROUGHPUTS_DECLARED = "throughputs_declared"
     THROUGHPUTS_FORGOTTEN = "throughputs_forgotten"
     TOKEN_CREATED = "token_created"  # noqa: S105 - a word
@@ -98,6 +98,6 @@ class EventKind(enum.StrEnum):
     WEBHOOK_CREATED = "webhook_created"
     WEBHOOK_DELETED = "webhook_deleted"
     WEBHOOK_FAILING = "webhook_failing"  #: its receiver has not taken a message several times
-    WEBHOOK_PAUSED = "webhook_paused"  #: nothing is sent until somebody resumes it
+    WEBHOOK_PAUSED = "webhook_paused"  #: nothing is sent until a user resumes it
     WEBHOOK_RESUMED = "webhook_resumed"
     RESTORED = "restored"  #: the scheduler started on a backup

@@ -113,7 +113,7 @@ class Explanation:
         reason: the first reason that holds; None while it runs or has ended.
         also: further reasons that hold, in order of precedence.
         message: in words, with figures.
-        unblocks: what would unblock it.
+        unblocks: the remedy.
         trouble: the trouble that keeps its pod from starting, or ended its last one; None if there
             is no trouble.
         position: its place among the waiting jobs, 1 for the next; None if it waits for no turn.
