@@ -140,7 +140,7 @@ class Output:
         end: bool | None,
         nonce: str = "",
     ) -> int:
-        """Store output of a lease; see ``protocol.Agents``.
+        """Store output of a lease; see ``scheduler.runtime.contract.Agents``.
 
         Raises:
             NotFoundError: there was no such lease on the node, or it has been dropped.

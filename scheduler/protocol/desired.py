@@ -67,7 +67,7 @@ class DesiredLease:
         grace_s: from SIGTERM to SIGKILL.
         progress_regex: searched in each line of output; group ``steps`` (or 1) is the number of
             steps done, group ``saved`` those that are checkpointed.
-        progress_file: a file that ends with the count of checkpointed steps, relative to the
+        progress_file: a file; its last number is the count of checkpointed steps. Relative to the
             working directory.
         memory_bytes: limit of host memory for its processes on this node, or None.
         cpus: limit of processor cores for them, or None.

@@ -22,7 +22,7 @@ class LeaseState(enum.StrEnum):
 
     STARTING = "starting"  #: being launched
     RUNNING = "running"
-    STOPPING = "stopping"  #: had to leave
+    STOPPING = "stopping"  #: ordered to leave
     ENDED = "ended"  #: no process is left
 
 

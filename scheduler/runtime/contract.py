@@ -240,7 +240,7 @@ class Agents(Protocol):
         hindrance: str = "",
         instance: str = "",
     ) -> Desired:
-        """Return the node's desired set, at once if newer than ``after``; see ``agent.loop``.
+        """Return the node's desired set, at once if newer than ``after``; see ``agent.link``.
 
         Args:
             node: the agent's.

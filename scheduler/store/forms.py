@@ -71,8 +71,8 @@ def to_json(value: object, *, finite: bool = False) -> str:
 def events_to_json(events: tuple[Event, ...]) -> str:
     """Return the journal's form of an engine call's events.
 
-    UnstorableError: an event has no JSON form.
-        UnstorableError: an event has none.
+    Raises:
+        UnstorableError: an event has no JSON form.
     """
     try:
         # One by one: an event with large numbers takes the slow way alone.

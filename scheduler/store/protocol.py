@@ -127,7 +127,7 @@ class Journal(Protocol):
             StaleLeaderError: the token is not the leader's. An expired leadership that no process
                 has taken over is still valid.
             ConflictError: a client's key or a job's number is in use.
-            UnstorableError: a value has no stored form; see ``rows``.
+            UnstorableError: a value has no stored form; see ``scheduler.domain.rows``.
             StoreError: a state or attempt belongs to no job, or a job has two states.
         """
         ...

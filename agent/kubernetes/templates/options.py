@@ -23,7 +23,7 @@ class ClaimMount:
     """A volume claim in a job's pods.
 
     Attributes:
-        path: its path in the container.
+        claim: name of the PersistentVolumeClaim.
         path: its mount point.
         read_only: whether it can only be read.
         sub_path: a folder of the volume to mount instead of all of it.
