@@ -54,9 +54,9 @@ _log = logging.getLogger("leasehold.driver")
 
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
-#: After its first failed attempt a commit is retried. After the first time, facts that wait for
-#: their turn are refused; after the second, the facts in the turn are answered. A database that
-#: restarts is back by then.
+#: Times since a commit's first failed attempt; it is retried. After the first, facts that wait for
+#: their turn are refused; after the second, callers of the facts in the turn are answered. A
+#: database that restarts is back by then.
 REFUSE_AFTER_S, ANSWER_AFTER_S = 2.0, 10.0
 #: The most facts in one turn, and the most weight of patient facts in it. When a round changes, a
 #: thousand nodes report thousands of ended leases. A user that submits a job should not have to
