@@ -1,7 +1,7 @@
-"""Answering one allocation problem: the part that runs in a process of its own.
+"""Answer one allocation problem, in a process separate from the daemon.
 
-A policy may be a plugin. Whatever it does, the daemon gets an allocation that fits its question or
-a ``SolveError`` that names the policy.
+A policy may be a plugin. If it fails or answers wrongly, the daemon still gets a ``SolveError``
+that names the policy; otherwise it gets an allocation that fits the problem.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _KEPT_POLICIES = 4
 
 
 class PolicyAnswerer:
-    """Policies by name and parameters. They are kept, as some remember their earlier answers.
+    """Policies by name and parameters. They are cached because some use their earlier answers.
 
-    The contract of ``scheduler.runtime.solver.Answerer``.
+    Implements ``scheduler.runtime.solver.Answerer``.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class PolicyAnswerer:
         """
         begin = time.perf_counter()
         try:
-            # A plugin need not know of quotas.
+            # A plugin may ignore quotas.
             allocation = within_quotas(problem, self._policy(key).allocate(problem))
             check_answer(problem, allocation)
         except LeaseholdError as error:
@@ -72,13 +72,13 @@ class PolicyAnswerer:
         """Return whether a policy's answers change as time passes.
 
         Raises:
-            UnknownPolicyError: there is none of that name.
+            UnknownPolicyError: no policy has that name.
             ParameterError: a parameter is unknown or wrong.
         """
         return make_policy(name, parameters).time_dependent
 
     def serve(self, connection: Connection) -> None:
-        """Answer questions until the daemon is gone. Runs in a process of its own."""
+        """Answer questions until the daemon ends. Runs in a separate process."""
         # The daemon stops us; an interrupt from the keyboard reaches it too.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=_follow_parent, daemon=True).start()
@@ -107,9 +107,9 @@ class PolicyAnswerer:
 
 
 def small_problem() -> Problem:
-    """Return a problem of three jobs, on which solvers are imported and kernels compiled.
+    """Return a problem of three jobs; solving it imports the solvers and compiles the kernels.
 
-    Its gangs of two do not fill three workers, so that whole answers are searched for.
+    Its gangs of two do not fill three workers, so the search for whole answers runs too.
     """
     count = (2, 2, 1)
     profile = [
@@ -146,7 +146,7 @@ def small_problem() -> Problem:
 
 
 def _follow_parent() -> None:
-    """End with the daemon, even if it was killed in the middle of a solve."""
+    """End this process when the daemon ends, even if it was killed during a solve."""
     from multiprocessing import parent_process  # noqa: PLC0415 - policies need no processes
 
     parent = parent_process()

@@ -1,4 +1,4 @@
-"""What a policy is: a name, typed parameters, and an answer to an allocation problem."""
+"""Base class of policies: a name, typed parameters, and an answer to an allocation problem."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ class Policy(ABC):
 
     Attributes:
         name: what users write; snake case.
-        time_dependent: whether the answer changes while jobs only make progress. The engine then
-            asks
-            again as time goes by, and else only when jobs, weights or workers change.
+        time_dependent: whether the answer changes while jobs only make progress. If so, the engine
+            asks again as time passes; if not, only when jobs, weights or workers change.
     """
 
     name: ClassVar[str]
@@ -42,10 +41,10 @@ class Policy(ABC):
 
     @property
     def half_life_s(self) -> float:
-        """In which half of what entities have used is forgotten; 0 where that does not matter.
+        """Half-life of the entities' past usage in seconds; 0 if the policy ignores past usage.
 
-        A policy that wants it has the parameter ``usage_half_life_s``, and finds what is left of it
-        as the problem's ``entity_usage_s``.
+        A policy that uses it has the parameter ``usage_half_life_s``. The problem's
+        ``entity_usage_s`` holds the decayed usage.
         """
         return float(getattr(self, "usage_half_life_s", 0.0))
 

@@ -1,4 +1,4 @@
-"""Families of objectives that recur; a direct kernel answers each, see ``policies.solving``."""
+"""Families of common objectives; a direct kernel solves each, see ``policies.solving``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MaxMin:
     Attributes:
         coefficient: (M,) > 0.
         worth: (M,) > 0, of a step/s in the sum that decides among the optima; the coefficient if
-            None. A weight belongs in the coefficient alone: 1 / weight is no importance.
+            None. A weight belongs in the coefficient alone, since 1 / weight is not an importance.
     """
 
     coefficient: FloatArray
@@ -32,10 +32,10 @@ class WeightedSum:
     """Maximise sum_m count_m (coefficient_m thr_m - sum_j cost_mj x_mj) - sum_p pair_cost_p X_p.
 
     Attributes:
-        coefficient: (M,) >= 0; what is not finite counts as 0.
+        coefficient: (M,) >= 0; values that are not finite count as 0.
         cost: (M, J) cost of one job's time in a configuration, or None.
         pair_cost: (P,) cost of one job pair's time, or None.
-        required: (M,) steps/s that a job must reach; 0 or -inf where nothing is required. None for
+        required: (M,) steps/s that a job must reach; 0 or -inf if nothing is required. None for
             no requirement at all.
     """
 

@@ -1,4 +1,4 @@
-"""What of a configuration table fits the workers in service: asked again and again, seldom new."""
+"""Which configurations of a table fit the workers in service; cached, since it rarely changes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitting:
-    """What fits. Letters as in ``ConfigurationTable``; the arrays are read-only.
+    """The configurations that fit. Letters as in ``ConfigurationTable``; arrays are read-only.
 
     Attributes:
         usable: (U, J) whether a configuration fits the workers in service and makes progress.
-        rate: (U, J) steps/s; 0 where it is not usable.
+        rate: (U, J) steps/s; 0 if it is not usable.
         demand: (U, J, K) workers held.
         able: (U,) whether a profile has such a configuration.
-        thriftiest: (U, K) what each profile does per worker at best on workers of one type, in
-            steps/s of as many workers as its reference count; 0 where it does not run or fit.
+        thriftiest: (U, K) each profile's best throughput per worker on workers of one type, in
+            steps/s of as many workers as its reference count; 0 if it does not run or fit.
     """
 
     usable: BoolArray
@@ -35,7 +35,7 @@ class Fitting:
 
 
 def fitting(problem: Problem) -> Fitting:
-    """Return what fits the capacity of a problem, whatever its quotas say."""
+    """Return the configurations that fit the capacity of a problem; quotas do not count."""
     return _fitting(problem.table, tuple(problem.capacity.tolist()))
 
 

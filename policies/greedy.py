@@ -1,4 +1,4 @@
-"""Serve jobs in an order, each entirely: what the policies that only rank jobs share."""
+"""Serve jobs in an order, each entirely: shared by the policies that only rank jobs."""
 
 from __future__ import annotations
 
@@ -32,25 +32,24 @@ def serve_in_order(
 ) -> Allocation:
     """Run jobs in order, each in the configuration with room in which it finishes first.
 
-    A job that can run on several worker counts is first offered those that are efficient: each
-    worker does at least ``EFFICIENT`` of what it does at the job's best count on its worker type.
-    When each job has been asked, those that found no room are offered all their counts, in order.
-    Then running jobs are offered the workers that are left, in order, if they finish sooner by it.
+    A job that can run on several worker counts is first offered the efficient ones. At an
+    efficient count each worker does at least ``EFFICIENT`` of its throughput at the job's best
+    count on that worker type. A second pass offers all counts to the jobs that found no room, in
+    order. Then running jobs are offered the free workers, in order, if they then finish sooner.
 
-    A job that leaves the configuration that it holds pays its restart, so that it moves to faster
-    workers only when that brings its end forward. When the table has pairs, the jobs that found no
-    room then share the workers of running jobs, in order, where the two together do more than
-    either alone (their normalised throughputs sum to more than 1).
+    A job that leaves its present configuration pays its restart. So it moves to faster workers only
+    if it then finishes sooner. If the table has pairs, the jobs that found no room then share the
+    workers of running jobs, in order. A pair is used only if the two together do more than either
+    alone (their normalised throughputs sum to more than 1).
 
     Args:
         problem: N jobs.
         order: (N,) positions, the first to be served first.
         preferred: (N,) configuration that a job takes while there is room for it; -1 for any.
-        backfill: whether jobs behind one that finds no room may have workers that it can use. If
-            not, these workers are meant to stay idle; a job that nothing in service can run holds
-            up no other.
-        by_lengths: whether the policy may know how long jobs take. If not, a job is expected to go
-            on for as long as it has run, a round at least.
+        backfill: whether jobs behind a job without room may get workers that it can use. If not,
+            these workers stay idle. A job that no worker in service can run blocks no other job.
+        by_lengths: whether the policy may know how long jobs take. If not, a job's expected
+            remaining time is the time that it has run, at least one round.
 
     Returns:
         Fractions of 0 or 1, and the order as ``rank``.
@@ -96,14 +95,14 @@ def _types_in_use(
 
 
 def _steps_by_age(problem: Problem) -> FloatArray:
-    """Return (N,) steps to go if jobs go on for as long as they have run, a round at least."""
+    """Return (N,) remaining steps if jobs run on for as long as they have run, at least a round."""
     round_steps = best_throughput(problem) * problem.round_length_s
     result: FloatArray = np.maximum(problem.total_steps - problem.remaining_steps, round_steps)
     return result
 
 
 def under_quotas(problem: Problem) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
-    """Return what jobs can run and hold, with a row of capacity for each quota behind the workers.
+    """Return the tables of the jobs, with a capacity row for each quota after the worker types.
 
     Returns:
         (N,) row of each job, and by row (U, J) steps/s and (U, J, K) demand; and (K,) capacity.
@@ -154,10 +153,10 @@ def best_throughput(problem: Problem) -> FloatArray:
 
 
 def usual_way(problem: Problem) -> tuple[FloatArray, IntArray]:
-    """Return how fast jobs are, and on how many workers, if others wait.
+    """Return the throughput and worker count of each job while other jobs wait.
 
-    That is their fastest configuration that fits the capacity, of the efficient ones. For a job
-    with one count it is the fastest of all.
+    They are those of its fastest efficient configuration that fits the capacity. For a job with one
+    count this is its fastest configuration.
 
     Returns:
         (N,) steps/s, 0 without any; and (N,) workers.
@@ -174,7 +173,7 @@ def usual_way(problem: Problem) -> tuple[FloatArray, IntArray]:
 def are_efficient(rate: FloatArray, demand: IntArray) -> BoolArray:
     """Return (U, J) configurations that do at least ``EFFICIENT`` of the best per worker.
 
-    Compared are the worker counts of a profile on the same worker type.
+    It compares the worker counts of a profile on the same worker type.
 
     Args:
         rate: (U, J) steps/s; 0 if a job does not run there.
@@ -194,7 +193,7 @@ def are_efficient(rate: FloatArray, demand: IntArray) -> BoolArray:
 
 
 def remaining_time_s(problem: Problem) -> FloatArray:
-    """Return (N,) seconds to go on the job's fastest workers; inf for a job that cannot run."""
+    """Return (N,) remaining seconds on the job's fastest workers; inf if the job cannot run."""
     with np.errstate(divide="ignore"):
         result: FloatArray = problem.remaining_steps / best_throughput(problem)
     return result
@@ -202,7 +201,7 @@ def remaining_time_s(problem: Problem) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Offers:
-    """By profile, the hosts with which a waiting job gains from sharing, the best first.
+    """For each profile, the hosts with which a waiting job gains from sharing, best first.
 
     Attributes:
         start: (U + 1,) where the offers to each profile begin.
@@ -235,7 +234,7 @@ def _rates_alone(table: ConfigurationTable) -> FloatArray:
     return result
 
 
-@lru_cache(maxsize=4)  # likewise
+@lru_cache(maxsize=4)  # as above
 def offers_of(table: ConfigurationTable) -> Offers:
     """Return the offers of a table's pairs."""
     profiles, shared = table.pair_profiles, table.pair_throughput

@@ -30,7 +30,7 @@ def parameter(
     """Declare a parameter of a policy: a dataclass field with a description and a range.
 
     Args:
-        default: the value where the user gives none.
+        default: the value if the user gives no other.
         help: one sentence for ``leasehold policies show``.
         ge: smallest allowed value.
         gt: value that it must exceed.
@@ -51,12 +51,12 @@ def parameter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterInfo:
-    """What is known of one parameter.
+    """Description of one parameter.
 
     Attributes:
         name: as users write it.
         type: in words: ``float``, ``float, optional``, ``numbers separated by commas``.
-        default: the value where the user gives none.
+        default: the value if the user gives no other.
         range: the allowed values in words, or empty.
         help: one sentence.
     """

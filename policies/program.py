@@ -1,7 +1,7 @@
-"""Policies that are programs: written once over configurations, solved with discipline.
+"""Policies stated as convex programs over configurations, with checked answers.
 
-A program is stated in cvxpy over ``Terms``. Where its objective belongs to a family that recurs,
-the family's direct kernel answers, and the cvxpy program is the reference and the fallback.
+A program is stated in cvxpy over ``Terms``. If its objective belongs to a known family, the
+family's direct kernel solves it, and the cvxpy program is the reference and the fallback.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 #: Largest relative error of an answer's objective and constraints when numpy recomputes them.
 TOLERANCE = 1e-5
-#: How much worse than the best bound known, relatively, an answer of cvxpy may be that stands in
-#: for a kernel. It was 190,000 times the optimum before anybody looked.
+#: How much worse than the best known bound, relatively, a fallback answer of cvxpy may be.
+#: Without this check an answer 190,000 times the optimum was accepted.
 FALLBACK_GAP = 1e-2
 
 
@@ -39,18 +39,18 @@ FALLBACK_GAP = 1e-2
 class ProgramPolicy(Policy):
     """Base of the policies that solve a program.
 
-    A subclass needs only ``objective``. It must not depend on the order of the jobs, and be
-    concave (to be maximised), so that interchangeable jobs can be given the same.
+    A subclass needs only ``objective``. The objective must be concave (to be maximised) and must
+    not depend on the order of the jobs, so that interchangeable jobs can receive the same.
 
     Attributes:
         reads: figures of jobs that the program reads beside their throughputs, weight and scale
-            factor; see ``policies.terms.OPTIONAL``. Jobs that differ in them are told apart.
+            factor; see ``policies.terms.OPTIONAL``. Jobs that differ in them are in other classes.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Warn of a method that goes with the next release."""
+        """Warn of a method that the next release removes."""
         super().__init_subclass__()
         if "figures" in vars(cls):
             warnings.warn(
@@ -76,11 +76,10 @@ class ProgramPolicy(Policy):
         return ()
 
     def family(self, terms: Terms) -> Family | None:  # noqa: ARG002  a hook
-        """Name the family that the objective belongs to, or None.
+        """Return the family that the objective belongs to, or None.
 
         Args:
-            terms: figures over all classes, nan where a job cannot run; expressions are not to be
-                touched here.
+            terms: figures over all classes, nan if a job cannot run. Do not use its expressions.
         """
         return None
 
@@ -89,9 +88,9 @@ class ProgramPolicy(Policy):
         return value
 
     def allocate(self, problem: Problem) -> Allocation:
-        """Answer the problem by the family's kernel, or else by cvxpy.
+        """Solve the problem with the family's kernel, or else with cvxpy.
 
-        An answer of cvxpy that is more than 1 % worse than the kernel's bound is not taken.
+        An answer of cvxpy that is more than 1 % worse than the kernel's bound is rejected.
 
         Raises:
             SolveError: no solver gave an answer that passed its checks.
@@ -127,8 +126,8 @@ class ProgramPolicy(Policy):
         Args:
             terms: over all classes.
             because: why the kernel did not answer, for the allocation's warnings.
-            family: what the answer is held against the bound of; None for nothing.
-            bound: what no answer can beat, in the family's units; nan if unknown.
+            family: the family whose bound the answer is checked against; None for no check.
+            bound: bound on the objective, in the family's units; nan if unknown.
 
         Raises:
             SolveError: no solver gave an answer that passed its checks.
@@ -149,7 +148,7 @@ class ProgramPolicy(Policy):
 
 
 def _worse(family: Family, terms: Terms, bound: float, x: FloatArray, pair_x: FloatArray) -> str:
-    """Return what is wrong with an answer that a bound of the family shows to be bad."""
+    """Return a complaint if an answer misses the family's bound by too much, else an empty text."""
     from policies.solving.excess import excess  # noqa: PLC0415  needed only when a kernel has failed
 
     more = excess(family, terms.classes, bound, x, pair_x)
@@ -162,13 +161,13 @@ def solve(
     constraints: Sequence[Any] = (),
     worse: Callable[[FloatArray, FloatArray], str] | None = None,
 ) -> tuple[float, str]:
-    """Solve a cvxpy program over terms; the answer stands in the terms' variables.
+    """Solve a cvxpy program over terms, and leave the answer in the terms' variables.
 
     Args:
-        terms: whose expressions the program is written in.
+        terms: the terms whose expressions the program uses.
         objective: ``Maximize``, ``Minimize``, or an expression to be maximised.
         constraints: beside those that every allocation satisfies.
-        worse: says what is wrong with fractions, by what else is known; empty for nothing.
+        worse: a further check of the fractions; returns a complaint, or an empty text.
 
     Returns:
         The objective, recomputed at the repaired answer, and the solver that gave it.
@@ -202,7 +201,7 @@ def solve(
 
 
 def _solvers(program: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return the solvers to try in turn, with options under which answers are repeatable."""
+    """Return the solvers to try in turn, with options that make answers repeatable."""
     highs = ("HIGHS", {"threads": 1})
     # Clarabel's defaults stop at gaps of 1e-8; kernels are compared to 1e-6.
     tight = {f"tol_{name}": 1e-10 for name in ("gap_abs", "gap_rel", "feas")}
@@ -215,7 +214,7 @@ def _solvers(program: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _attempt(program: Any, terms: Terms, solver: str, options: dict[str, Any]) -> str:
-    """Solve with one solver; return what is wrong with the answer, or nothing."""
+    """Solve with one solver; return a complaint about the answer, or an empty text."""
     import cvxpy as cp  # noqa: PLC0415 - slow to import, seldom needed
 
     try:
@@ -224,13 +223,13 @@ def _attempt(program: Any, terms: Terms, solver: str, options: dict[str, Any]) -
             program.solve(solver=solver, warm_start=False, **options)
     except (cp.error.SolverError, ValueError, ArithmeticError) as error:
         return str(error).split("\n", maxsplit=1)[0]
-    # A first-order method that stopped short may be anywhere; an interior point is near by then.
+    # SCS, a first-order method, may be far off if it stops early; an interior-point method is near.
     enough = {cp.OPTIMAL} if solver == "SCS" else {cp.OPTIMAL, cp.OPTIMAL_INACCURATE}
     if program.status not in enough:
         return f"status {program.status}"
     claimed = float(program.value)
     raw = terms.layout.fractions()
-    # What is below the noise is clipped, unless the answer is not what it was without it.
+    # Noise is clipped, unless the clipped answer fails the checks and the unclipped one passes.
     return _check(program, terms, claimed, raw, np.zeros(terms.classes.size)) and _check(
         program, terms, claimed, raw, None
     )
@@ -243,11 +242,11 @@ def _check(
     raw: tuple[FloatArray, FloatArray],
     need: FloatArray | None,
 ) -> str:
-    """Repair the answer; return what is wrong with it, or nothing.
+    """Repair the answer; return a complaint about it, or an empty text.
 
     Args:
         program: as stated.
-        terms: whose variables are set.
+        terms: the terms whose variables are set.
         claimed: the objective that the solver gives.
         raw: fractions as the solver gives them.
         need: see ``ClassProblem.repair``.
@@ -267,6 +266,6 @@ def _check(
 
 
 def _violation(constraint: Any) -> float:
-    """Return by how much a constraint is missed, relative to its figures where they exceed 1."""
+    """Return by how much a constraint is missed, relative to its figures if they exceed 1."""
     sizes = [float(np.max(np.abs(argument.value), initial=1.0)) for argument in constraint.args]
     return float(np.max(constraint.violation(), initial=0.0)) / max(sizes)

@@ -1,4 +1,4 @@
-"""Quotas for policies that state no program: what goes beyond them is cut."""
+"""Quotas for policies that state no program: scale down the jobs that exceed them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.problem import Problem
 
-#: By how much an answer of a solver may be beyond a quota, relatively.
+#: How far a solver's answer may exceed a quota, relatively.
 _NOISE = 1e-9
 
 
 def within_quotas(problem: Problem, answer: Allocation) -> Allocation:
-    """Return an allocation that keeps the quotas: jobs under one that is exceeded get less.
+    """Return an allocation that keeps the quotas: jobs under an exceeded quota get less.
 
-    All of them get less in the same proportion; of what can never run under its quota, nothing
-    is left. The answer itself where it keeps them.
+    All jobs under it get less in the same proportion. Configurations that can never run under their
+    quota get 0. If the answer keeps all quotas, it is returned unchanged.
     """
     caps = problem.caps
     if caps is None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 GROUP = "leasehold.policies"
 
-#: name -> module:class. Imported on demand, so that naming one policy does not load them all; kept
-#: here and not as entry points, so that a source checkout that is not installed has them too.
+#: name -> module:class. Imported on demand, so that naming one policy does not load all. Not entry
+#: points, so that a source checkout that is not installed has them too.
 BUILT_IN: dict[str, str] = {
     "allox": "policies.built_in.allox:AlloX",
     "alpha_fairness": "policies.built_in.alpha_fairness:AlphaFairness",
@@ -82,7 +82,7 @@ def make_policy(name: str, params: Mapping[str, str] | None = None) -> Policy:
 
 
 def usable_policies() -> dict[str, type[Policy]]:
-    """Import and return every policy by name; what cannot be used is warned of and left out."""
+    """Import and return every policy by name; a plugin that fails is left out with a warning."""
     found: dict[str, type[Policy]] = {}
     for name in policy_names():
         try:
@@ -100,7 +100,7 @@ def policy_origin(name: str) -> str:
 
 
 def _plugins() -> list[EntryPoint]:
-    """Return the plugins that may be used: the first of each name, none that hides a built-in."""
+    """Return the usable plugins: the first of each name, without those that hide a built-in."""
     kept: dict[str, EntryPoint] = {}
     for plugin in _in_order(entry_points(group=GROUP)):
         taken = "a built-in policy" if plugin.name in BUILT_IN else ""
@@ -123,7 +123,7 @@ def _in_order(plugins: Iterable[EntryPoint]) -> list[EntryPoint]:
 def _load(plugin: EntryPoint) -> type[Policy]:
     try:
         found = plugin.load()
-    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+    except Exception as error:  # a plugin may raise anything; the error names the plugin
         reason = f"importing it raised {type(error).__name__}: {error}"
         raise UnknownPolicyError(_unusable(plugin, reason)) from error
     if not (isinstance(found, type) and issubclass(found, Policy)):
@@ -136,7 +136,7 @@ def _load(plugin: EntryPoint) -> type[Policy]:
 
 
 def _unusable(plugin: EntryPoint, reason: str) -> str:
-    """Return in words that a plugin cannot be used, and why."""
+    """Return the message that a plugin cannot be used, with the reason."""
     where = f"{plugin.value} of {_origin(plugin)}"
     return f"the plugin of policy '{plugin.name}' ({where}) cannot be used: {reason}"
 

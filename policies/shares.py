@@ -1,4 +1,4 @@
-"""Equal shares: what a job would get if the cluster were divided evenly, the usual yardstick."""
+"""Equal shares: the part of an evenly divided cluster, the reference for normalised throughput."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def sharers(problem: Problem) -> int:
-    """Return how many jobs there are to share with: those that something in service can run.
+    """Return how many jobs share the cluster: those that workers in service can run.
 
-    A job that fits nowhere at present uses nothing, so that nobody's share is smaller for it.
+    A job that fits nowhere now uses no workers, so it does not reduce the share of other jobs.
     """
     table, able = problem.table, fitting(problem).able
     if table.has_pairs:
@@ -42,7 +42,7 @@ def equal_share(problem: Problem) -> FloatArray:
 
     N are the jobs that can run, see ``sharers``.
 
-    x_k = W_k / N, scaled down where they sum to more than 1 (Gavel, OSDI 2020, section 4.1).
+    x_k = W_k / N, scaled down if they sum to more than 1 (Gavel, OSDI 2020, section 4.1).
     """
     share = part_of_cluster(problem)
     result: FloatArray = share / max(float(share.sum()), 1.0)
@@ -50,19 +50,18 @@ def equal_share(problem: Problem) -> FloatArray:
 
 
 def best_by_type(problem: Problem, *, share: FloatArray | None) -> tuple[FloatArray, IntArray]:
-    """Return each job's best configuration on each worker type, of those its quotas have room for.
+    """Return each job's best configuration on each worker type, among those that its quotas allow.
 
-    A job that no single type can run has one mixed configuration, at each of the types that it
-    holds.
+    A job that no single type can run has one mixed configuration, listed at each of its types.
 
     Args:
         problem: N jobs.
-        share: (K,) workers that a job can count on. The best configuration is the one that does
-            most per worker, or a faster one that holds no more than the share. None: the fastest
-            of those that are efficient, see ``are_efficient``.
+        share: (K,) workers of the job's share. The best configuration is the one with the highest
+            throughput per worker, or a faster one that holds no more than the share. None: the
+            fastest efficient one, see ``are_efficient``.
 
     Returns:
-        (N, K) its steps/s, 0 where there is none; (N, K) the configuration.
+        (N, K) its steps/s, 0 if there is none; (N, K) the configuration.
     """
     row, throughput, demand, capacity = under_quotas(problem)
     fits = (demand <= capacity).all(axis=2)
@@ -93,9 +92,9 @@ def part_of_cluster(problem: Problem) -> FloatArray:
 def equal_share_throughput(problem: Problem) -> FloatArray:
     """Return (N,) steps/s on an equal share of every worker type on which the job runs.
 
-    A job that has several configurations on a type counts with the one that does most per worker,
-    as if it held its reference count of them. One that runs only on mixed types counts with its
-    best configuration. nan marks a job that nothing can run.
+    A job with several configurations on a type counts with the one of highest throughput per
+    worker, as if it held its reference count of workers. A job that runs only on mixed types counts
+    with its best configuration. nan marks a job that no configuration can run.
     """
     fits = fitting(problem)
     rates = fits.thriftiest @ equal_share(problem)
@@ -111,9 +110,9 @@ def isolated_throughput(problem: Problem) -> FloatArray:
     """Return (N,) steps/s on the workers that 1/N of the cluster buys, without quotas.
 
     N are the jobs that can run, see ``sharers``. A gang of s workers gets 1/s of the time that a
-    single worker gets (Gavel's isolated policy); time fractions are then scaled down where they sum
-    to more than 1. A job that runs only on mixed types counts with the configuration that does most
-    per worker, see ``mixed_part``. nan marks a job that nothing can run.
+    single worker gets (Gavel's isolated policy). Time fractions are then scaled down if they sum to
+    more than 1. A job that runs only on mixed types counts with the configuration of highest
+    throughput per worker, see ``mixed_part``. nan marks a job that no configuration can run.
     """
     share = part_of_cluster(problem)
     whole = float(share.sum())
@@ -132,11 +131,11 @@ def isolated_throughput(problem: Problem) -> FloatArray:
 def mixed_part(problem: Problem, demand: IntArray) -> FloatArray:
     """Return (N,) the fraction of time in which 1/N of each worker type serves mixed gangs.
 
-    As with other jobs, it buys no more worker time than the reference count needs all the time.
+    As for other jobs, the share buys at most the worker time of the reference count.
 
     Args:
         problem: N jobs.
-        demand: (N, K) workers that each holds.
+        demand: (N, K) workers that each job holds.
     """
     share = part_of_cluster(problem)
     part = np.where(demand > 0, share / np.maximum(demand, 1), np.inf).min(axis=1)
@@ -145,7 +144,7 @@ def mixed_part(problem: Problem, demand: IntArray) -> FloatArray:
 
 
 def usage_half_life() -> float:
-    """Declare the parameter ``usage_half_life_s``; whoever asks a policy looks for that name."""
+    """Declare the parameter ``usage_half_life_s``; ``Policy.half_life_s`` reads it by that name."""
     found: float = parameter(
         0.0,
         ge=0.0,
@@ -157,7 +156,7 @@ def usage_half_life() -> float:
 
 
 def usage_factors(problem: Problem, weights: Sequence[float]) -> FloatArray:
-    """Return (E,) by what usage changes the entities' weights; 1 where it is not counted.
+    """Return (E,) factors by which past usage changes the entities' weights; 1 without usage.
 
     Args:
         problem: with the entities' usage, or without.

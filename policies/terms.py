@@ -1,4 +1,4 @@
-"""The terms of a program: what an objective may be written in."""
+"""The terms of a program: the figures and expressions that an objective may use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.problem import Entity, Problem
 
-#: Figures per job that set jobs of the same profile, weight and scale factor apart, where they are
-#: read.
+#: Figures per job that a policy must declare in ``reads``. Jobs that differ in a declared figure
+#: are in different classes.
 OPTIONAL = (
     "remaining_steps",
     "total_steps",
@@ -37,15 +37,15 @@ OPTIONAL = (
 class Terms:
     """Figures and cvxpy expressions over classes of interchangeable jobs.
 
-    Letters: N jobs, M classes of them that can run, K worker types. An array or expression of
-    shape (M,) speaks of one job of each class; ``count`` says how many there are.
+    Letters: N jobs, M classes of jobs that can run, K worker types. An array or expression of
+    shape (M,) describes one job of each class; ``count`` says how many jobs the class has.
 
     Attributes:
         classes: the classes.
         reads: the optional figures that the policy declared (its classes differ in them).
         policy: its name, for messages.
-        rows: (M,) classes that the terms speak of.
-        figures: values by name of a plugin that still defines ``figures``; gone with the release
+        rows: (M,) classes that the terms cover.
+        figures: values by name of a plugin that still defines ``figures``; removed in the release
             after 0.3.0.
     """
 
@@ -57,7 +57,7 @@ class Terms:
 
     @classmethod
     def build(cls, problem: Problem, *, reads: tuple[str, ...], policy: str) -> Terms:
-        """Group the jobs by what the policy reads; the terms speak of all classes."""
+        """Group the jobs by the figures that the policy reads; the terms cover all classes."""
         unknown = sorted(set(reads) - set(OPTIONAL))
         if unknown:
             raise SolveError(
@@ -92,7 +92,7 @@ class Terms:
                 )
         return replace(self, figures=made)
 
-    # What every policy may read.
+    # Figures that every policy may read.
 
     @property
     def count(self) -> FloatArray:
@@ -111,27 +111,27 @@ class Terms:
 
     @cached_property
     def equal_share_throughput(self) -> FloatArray:
-        """(M,) steps/s on an equal share of the worker types; nan where nothing can run the job."""
+        """(M,) steps/s on an equal share of the worker types; nan if nothing can run the job."""
         return equal_share_throughput(self.classes.problem)[self._jobs]
 
     @cached_property
     def isolated_throughput(self) -> FloatArray:
-        """(M,) steps/s on the workers that 1/N of the cluster buys; nan where nothing can run."""
+        """(M,) steps/s on the workers that 1/N of the cluster buys; nan if nothing can run."""
         return isolated_throughput(self.classes.problem)[self._jobs]
 
     @cached_property
     def best_throughput(self) -> FloatArray:
         """(M,) steps/s in the fastest configuration that fits the cluster; 0 without any.
 
-        Quotas do not count, as in the other yardsticks: a job is not worth more for its quota.
+        Quotas do not count, as in the other references: a quota does not raise a job's worth.
         """
         return best_throughput(self.classes.problem)[self._jobs]
 
-    # What a policy must declare in ``reads``.
+    # Figures that a policy must declare in ``reads``.
 
     @cached_property
     def remaining_steps(self) -> FloatArray:
-        """(M,) steps to go."""
+        """(M,) remaining steps."""
         return self._declared("remaining_steps")
 
     @cached_property
@@ -179,13 +179,13 @@ class Terms:
         """(K,) price of one worker of each type."""
         return self.classes.problem.cost_usd_per_hour
 
-    # For plugins that still define ``figures``; gone with the release after 0.3.0.
+    # For plugins that still define ``figures``; removed in the release after 0.3.0.
 
     def figure(self, name: str) -> Any:
         """Return a figure that the policy computed.
 
         Raises:
-            SolveError: there is none of that name.
+            SolveError: no figure has that name.
         """
         if name not in self.figures:
             raise SolveError(

@@ -27,10 +27,10 @@ def make_table(
     doubt: float = 0.0,
     shared: Mapping[tuple[int, int, int], tuple[float, float]] | None = None,
 ) -> ConfigurationTable:
-    """Lay out profiles that run on workers of one type each.
+    """Build a table of profiles that run on workers of one type each.
 
     Args:
-        throughput: steps/s of each profile on each of the K worker types; 0 where it does not run.
+        throughput: steps/s of each profile on each of the K worker types; 0 if it does not run.
         scale_factor: workers that each profile holds; 1 by default.
         doubt: of every throughput, see ``Configuration``.
         shared: (profile, profile, worker type) -> steps/s of each of the two, which have the same

@@ -1,1 +1,1 @@
-"""The policies that come with the package: one a file."""
+"""The policies that come with the package, one per file."""

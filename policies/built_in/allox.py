@@ -71,11 +71,11 @@ def match(
 ) -> tuple[IntArray, FloatArray]:
     """Match jobs to worker types and places in their queues.
 
-    Places are offered in as many layers as needed: while a type has an empty place in its last
-    layer, deeper ones cost more and cannot improve the matching.
+    Places are offered in as many layers as needed. If a type has an empty place in its last layer,
+    deeper layers cost more and cannot improve the matching.
 
     Args:
-        seconds: (N, K) processing time, inf where the job does not run.
+        seconds: (N, K) processing time, inf if the job does not run.
         workers: (N, K) that the job holds.
         capacity: (K,) workers.
 
@@ -106,7 +106,7 @@ def match(
 
 
 def _processing_s(problem: Problem, rates: FloatArray, choice: IntArray) -> FloatArray:
-    """Return (N, K) seconds to go on each worker type, with the restart where it is left."""
+    """Return (N, K) remaining seconds on each worker type, with the restart if the job moves."""
     runs = rates > 0
     seconds = np.where(runs, problem.remaining_steps[:, None] / np.where(runs, rates, 1.0), np.inf)
     moves = (problem.held[:, None] >= 0) & (problem.held[:, None] != choice)

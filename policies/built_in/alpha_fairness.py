@@ -1,4 +1,4 @@
-"""Alpha fairness: one knob from throughput to max-min."""
+"""Alpha fairness: one parameter from throughput to max-min."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class AlphaFairness(ProgramPolicy):
         return stated(terms, self.alpha)
 
     def family(self, terms: Terms) -> Family:
-        """Name the family of the objective."""
+        """Return the family of the objective."""
         return AlphaFair(weight=terms.weight, coefficient=shares(terms), alpha=self.alpha)
 
 
 def shares(terms: Terms) -> FloatArray:
-    """Return (M,) what a step/s of a class counts in units of its equal share."""
+    """Return (M,) the coefficient of a class's steps/s in units of its equal share."""
     result: FloatArray = terms.scale_factor / terms.equal_share_throughput
     return result
 

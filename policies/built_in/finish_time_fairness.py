@@ -44,11 +44,11 @@ class FinishTimeFairness(ProgramPolicy):
         return cp.Minimize(cp.max(terms.age_s / promised + to_go))
 
     def allocate(self, problem: Problem) -> Allocation:
-        """Answer as others do, and ask for rounds without a band: one job decides the figure."""
+        """Answer as other programs do, but without a band: one job decides the objective."""
         return replace(super().allocate(problem), by_lag=True)
 
     def family(self, terms: Terms) -> Family:
-        """Name the family of the objective."""
+        """Return the family of the objective."""
         return FinishTime(
             age=terms.age_s, remaining=terms.remaining_steps, isolated_time=promised_time_s(terms)
         )

@@ -128,7 +128,7 @@ class Gandiva(Policy):
         gang: FloatArray,
         worth: FloatArray,
     ) -> FloatArray:
-        """Try random migrations; the workers that are free take part as a unit without worth."""
+        """Try random migrations; the free workers take part as a unit without worth."""
         from policies.kernels.trades import trade  # noqa: PLC0415  numba takes 0.4 s to import
 
         units, kinds = split.shape
@@ -145,7 +145,7 @@ class Gandiva(Policy):
     def _trials(self, problem: Problem, pays: _Judge, taken: set[int]) -> dict[int, int]:
         """Try one random pairing of the jobs that run alone; return the partners that pay."""
         free = [i for i in range(problem.jobs) if int(problem.job_number[i]) not in taken]
-        # Seeded by the jobs and not by a counter, so that a replay finds the same pairs.
+        # Seeded by the jobs, not by a counter, so that a replay finds the same pairs.
         newest = int(problem.job_number[-1])
         shuffled = np.random.default_rng((self.seed, newest, len(free))).permutation(free)
         waiting: dict[int, int] = {}
@@ -162,7 +162,7 @@ class Gandiva(Policy):
 
 
 class _Judge:
-    """Says how two jobs of a problem pay as a pair on workers that are there."""
+    """Evaluates whether two jobs of a problem pay as a pair on workers in service."""
 
     def __init__(self, problem: Problem) -> None:
         self.profile, self.caps = problem.profile, problem.caps
@@ -200,7 +200,7 @@ def paying_rows(table: ConfigurationTable) -> dict[tuple[int, int], tuple[int, .
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Modes:
-    """Ways in which units (jobs alone, or pairs) take their turns; E in all.
+    """Ways in which units (jobs alone, or pairs) take their turns; E in total.
 
     A unit has one way for each kind of workers: a worker type, or (kind K) several types at once.
 
@@ -226,7 +226,7 @@ class _Modes:
 
     @classmethod
     def of(cls, problem: Problem, pairs: IntArray) -> _Modes:
-        """Lay out the units: where a pair does not pay, its members take turns."""
+        """Build the units; if a pair does not pay, its members take turns."""
         table, types = problem.table, len(problem.capacity)
         q, row = _rows_in_force(problem, pairs)
         rates, choice = best_by_type(problem, share=part_of_cluster(problem))
@@ -237,7 +237,7 @@ class _Modes:
         kind = _kinds(table.pair_demand[row])
         runs[pairs[q], kind[:, None]] = False
         job, k = np.nonzero(runs)
-        # A mixed configuration stands at each of its types.
+        # A mixed configuration is listed at each of its types.
         at = np.where(k < types, k, rates[job].argmax(axis=1))
         unit = np.arange(problem.jobs)
         unit[pairs[:, 1]] = pairs[:, 0]
@@ -280,7 +280,7 @@ def _rows_in_force(problem: Problem, pairs: IntArray) -> tuple[IntArray, IntArra
 
 
 def _worth(problem: Problem, modes: _Modes, units: int) -> FloatArray:
-    """Return (U, K + 1) the normalised throughput of units on kinds, 0 where they cannot run."""
+    """Return (U, K + 1) the normalised throughput of units on kinds, 0 if they cannot run."""
     table = problem.table
     best = table.throughput.max(axis=1)[problem.profile]
     single = modes.row < 0
@@ -304,6 +304,6 @@ def _weighted_time(weight: FloatArray, gang: FloatArray, workers: float) -> Floa
     full = np.concatenate(([0.0], np.cumsum(g)[:-1]))  # gangs before this one run all the time
     shared = np.cumsum((w * g)[::-1])[::-1]
     level = (workers - full) / shared
-    first = int(np.argmax(level * w < 1.0))  # the first that is not served all the time
+    first = int(np.argmax(level * w < 1.0))  # the first that does not run all the time
     result: FloatArray = np.minimum(1.0, level[first] * weight)
     return result

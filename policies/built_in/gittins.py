@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Quantiles to which a distribution is reduced; the index then costs N x 64 operations.
 QUANTILES = 64
-#: (8,) worker-seconds, each as likely as what a completed job took: from two minutes
-#: to a month and a half, evenly on a logarithmic scale.
+#: (8,) worker-seconds, each as likely as the service of a completed job: from two minutes to a
+#: month and a half, evenly on a logarithmic scale.
 PRIOR = np.geomspace(120.0, 4e6, 8)
 
 

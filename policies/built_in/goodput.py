@@ -1,4 +1,4 @@
-"""Goodput: one count and one worker type per job, by a power mean of what each gains."""
+"""Goodput: one count and one worker type per job, by a power mean of the jobs' gains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEAST_LEFT = 0.05
 #: Rounds by which the time of a job may be behind its allocation.
 LAG_ROUNDS = 2
-#: A job that runs gives way to one that has had so many times less of its life. At 1 there are
+#: A running job gives way to a job that has run this many times less of its life. At 1 there are
 #: three to five times as many preemptions, and at 4 gangs wait long.
 TURN = 2.0
 
@@ -86,7 +86,7 @@ class Goodput(Policy):
     )
 
     def __post_init__(self) -> None:
-        """Refuse the power 0, at which every gain counts the same."""
+        """Refuse the power 0, which gives every gain the same value."""
         super().__post_init__()
         if self.power == 0.0:
             raise ParameterError(
@@ -112,7 +112,7 @@ class Goodput(Policy):
         return replace(allocation, by_lengths=False)
 
     def _worth(self, classes: ClassProblem) -> FloatArray:
-        """Return (N, J) what it saves that a job runs there and does not wait; 0 if it cannot."""
+        """Return (N, J) the saving if a job runs there instead of waiting; 0 if it cannot run."""
         gain = self._gain(classes)
         usable = gain > 0
         if not usable.any():
@@ -132,7 +132,7 @@ class Goodput(Policy):
         return result
 
     def _gain(self, classes: ClassProblem) -> FloatArray:
-        """Return (N, J) the gain of each configuration; 0 where the job cannot run."""
+        """Return (N, J) the gain of each configuration; 0 if the job cannot run."""
         usable = classes.usable & (classes.throughput > 0)
         rate = np.where(usable, classes.throughput, 0.0)
         able = usable.any(axis=1)
@@ -155,7 +155,7 @@ def _fewest(classes: ClassProblem) -> FloatArray:
 
 
 def _part_run(classes: ClassProblem) -> FloatArray:
-    """Return (N,) in (0, 1] which part of its life a job has run, half of it if it runs."""
+    """Return (N,) in (0, 1] the part of its life that a job has run, halved if it runs now."""
     problem = classes.problem
     lag_s = LAG_ROUNDS * max(problem.round_length_s, 1.0)
     ran_s = problem.attained_worker_s / _fewest(classes)
@@ -165,7 +165,7 @@ def _part_run(classes: ClassProblem) -> FloatArray:
 
 
 def _left(problem: Problem) -> FloatArray:
-    """Return (N,) which part of its gain a job keeps that changes its workers."""
+    """Return (N,) the part of its gain that a job keeps if it changes its workers."""
     age_s, one_s = problem.age_s, problem.restart_s
     before = np.zeros(problem.jobs) if problem.restarts is None else problem.restarts
     left = (age_s - before * one_s) / np.maximum(age_s + one_s, 1e-9)
@@ -178,9 +178,9 @@ def _left(problem: Problem) -> FloatArray:
 def _on_fair_share(classes: ClassProblem, rate: FloatArray, workers: FloatArray) -> FloatArray:
     """Return (N,) steps/s on 1/N of all workers, on types in proportion to their number.
 
-    On a type the largest count within the share counts, and where all are larger the smallest,
-    for the part of the time that the share pays. Mixed gangs count, at each of their types, for
-    jobs that no single type can run.
+    On a type the largest count within the share counts. If all counts are larger, the smallest
+    counts, for the part of the time that the share pays. For jobs that no single type can run,
+    mixed gangs count at each of their types.
     """
     held = classes.demand[:, :, : classes.types]
     alone = np.where(np.count_nonzero(held, axis=2) == 1, rate, 0.0)

@@ -52,7 +52,7 @@ class Hierarchical(Policy):
     usage_half_life_s: float = usage_half_life()
 
     def __post_init__(self) -> None:
-        """Ask to be asked again as usage fades."""
+        """Make the policy time-dependent if past usage decays."""
         super().__post_init__()
         if self.usage_half_life_s:
             object.__setattr__(self, "time_dependent", True)
@@ -62,7 +62,7 @@ class Hierarchical(Policy):
         rules = [self.entity_policies.get(e.name, e.policy) for e in problem.entities]
         given = [self.entity_weights.get(e.name, e.weight) for e in problem.entities]
         weights = np.array(given, dtype=float) * usage_factors(problem, given)
-        # Jobs that wait for each other are no twins; all others of an entity may be.
+        # Jobs that wait for each other are not interchangeable; other jobs of an entity may be.
         in_turn = np.array([rule == "fifo" for rule in rules])[problem.entity]
         turn = np.where(in_turn, problem.job_number, -1).astype(float)
         classes = ClassProblem.build(problem, (problem.entity.astype(float), turn))

@@ -1,4 +1,4 @@
-"""Static equal shares, the baseline of every fairness claim."""
+"""Static equal shares, the baseline of the fairness metrics."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class LeastRemainingWork(Policy):
         )
 
     def _value(self, problem: Problem) -> FloatArray:
-        """Return (N,) what a step/s of each job is worth; 0 where nothing can run it alone."""
+        """Return (N,) the worth of a step/s of each job; 0 if it cannot run alone."""
         best = best_throughput(problem)
         able = best > 0
         time_s = problem.remaining_steps / np.where(able, best, 1.0)
@@ -125,7 +125,7 @@ class LeastRemainingWork(Policy):
         return result
 
     def _worth(self, classes: ClassProblem, value: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return (N, J) and (P,) the worth of a job's and of a pair's time, restarts paid."""
+        """Return (N, J) and (P,) the worth of a job's and of a pair's time, after restarts."""
         problem = classes.problem
         moved = np.maximum(1.0 - problem.restart_s / self.horizon_s, LEAST_LEFT)
         stays = np.arange(classes.throughput.shape[1]) == problem.held[:, None]

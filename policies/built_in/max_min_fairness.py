@@ -40,13 +40,13 @@ class MaxMinFairness(ProgramPolicy):
     usage_half_life_s: float = usage_half_life()
 
     def __post_init__(self) -> None:
-        """Ask to be asked again as usage fades."""
+        """Make the policy time-dependent if past usage decays."""
         super().__post_init__()
         if self.usage_half_life_s:
             object.__setattr__(self, "time_dependent", True)
 
     def allocate(self, problem: Problem) -> Allocation:
-        """Answer the problem, with weights that usage has changed; see the class."""
+        """Answer the problem, with weights adjusted by past usage; see the class."""
         if problem.entity_usage_s is not None:
             by_entity = usage_factors(problem, [entity.weight for entity in problem.entities])
             problem = replace(problem, weight=problem.weight * by_entity[problem.entity])
@@ -59,13 +59,13 @@ class MaxMinFairness(ProgramPolicy):
         return cp.min(cp.multiply(coefficient(terms), terms.throughput))
 
     def family(self, terms: Terms) -> Family:
-        """Name the family of the objective."""
-        heaviest = terms.weight.max(initial=0.0)  # so that equal weights leave the coefficient
+        """Return the family of the objective."""
+        heaviest = terms.weight.max(initial=0.0)  # equal weights keep the coefficient
         worth = terms.scale_factor / (heaviest * terms.equal_share_throughput)
         return MaxMin(coefficient=coefficient(terms), worth=worth)
 
 
 def coefficient(terms: Terms) -> FloatArray:
-    """Return (M,) what a step/s of a class counts in units of its weighted equal share."""
+    """Return (M,) the coefficient of a class's steps/s in units of its weighted equal share."""
     result: FloatArray = terms.scale_factor / (terms.weight * terms.equal_share_throughput)
     return result

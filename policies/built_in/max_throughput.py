@@ -42,7 +42,7 @@ class MaxThroughput(ProgramPolicy):
         return (terms.count * self._coefficient(terms)) @ terms.throughput
 
     def family(self, terms: Terms) -> Family:
-        """Name the family of the objective."""
+        """Return the family of the objective."""
         return WeightedSum(coefficient=np.nan_to_num(self._coefficient(terms)))
 
     def _coefficient(self, terms: Terms) -> FloatArray:

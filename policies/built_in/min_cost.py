@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FREE = 1e-3
 #: Gavel's ratio is taken this much below its optimum, so that everything that attains it runs.
 SLACK = 1e-6
-#: What a step may cost beyond the job's cheapest, relatively, and still count as cheapest. Within
-#: it weights settle who comes first.
+#: How much more than the job's cheapest, relatively, a step may cost and still count as cheapest.
+#: Within it the weights decide which job comes first.
 ALIKE = 1e-6
 #: Dinkelbach's method converges superlinearly; 5 to 8 steps are usual.
 STEPS = 50
@@ -145,13 +145,13 @@ class _Costs:
         return singles + float(self.pair @ answer.pair_x)
 
     def per_usd(self, worth: FloatArray, answer: FamilyAnswer) -> float:
-        """Return what is done per dollar, given (M,) what a step/s counts; 0 where nothing runs."""
+        """Return the worth per dollar, given (M,) the worth of a step/s; 0 if nothing runs."""
         thr = self.classes.effective_throughput(answer.x, answer.pair_x)
         cost = self.of(answer)
         return float((worth * self.classes.count) @ thr) / cost if cost > 0 else 0.0
 
     def same_everywhere(self, slack: float) -> BoolArray:
-        """Return (M,) whether a step costs the same wherever the class can run alone."""
+        """Return (M,) whether a step costs the same in all configurations of the class alone."""
         enough = self._per_usd >= (1.0 - slack) * (1.0 - ALIKE)
         same: BoolArray = np.all(enough | ~self.classes.usable, axis=1, keepdims=True)[:, 0]
         return same
@@ -175,7 +175,7 @@ class _Saving:
 
     def best(self, slack: float) -> tuple[float, FamilyAnswer]:
         """Maximise the saving, then the weighted progress; return worth per dollar and answer."""
-        # Half of the second part is for running at all: however light a job is, it counts.
+        # Half of the second part rewards running itself, so that even a job of tiny weight counts.
         first = (1.0 + self.weight / max(float(self.weight.max(initial=0.0)), 1e-300)) / 2.0
         price = 1.0 - slack
         if len(self.classes.pair_index):
@@ -208,7 +208,7 @@ class _Fraction:
     worth: FloatArray
 
     def best(self, slack: float) -> tuple[float, FamilyAnswer]:
-        """Maximise the ratio; return it and an allocation that attains it but for ``slack``."""
+        """Maximise the ratio; return it and an allocation within ``slack`` of it."""
         ratio = 0.0
         for _ in range(STEPS):
             answer = self._best_at(ratio * (1.0 - SLACK))
@@ -234,7 +234,7 @@ class _Fraction:
 
 
 def _prices(problem: Problem) -> tuple[FloatArray, tuple[str, ...]]:
-    """Return (K,) prices > 0, and what had to be assumed."""
+    """Return (K,) prices > 0, and warnings about assumed prices."""
     price = problem.cost_usd_per_hour.astype(float)
     dearest = float(price.max(initial=0.0))
     if dearest > 0:
@@ -246,7 +246,7 @@ def _prices(problem: Problem) -> tuple[FloatArray, tuple[str, ...]]:
 
 
 def _required(problem: Problem) -> tuple[FloatArray, tuple[str, ...]]:
-    """Return (N,) steps/s that meet the deadlines, 0 without one, and which are past."""
+    """Return (N,) steps/s that meet the deadlines, 0 without one, and the jobs past theirs."""
     left = problem.time_left_s
     ahead = np.isfinite(left) & (left > 0)
     required = np.where(ahead, problem.remaining_steps / np.where(ahead, left, 1.0), 0.0)
@@ -256,7 +256,7 @@ def _required(problem: Problem) -> tuple[FloatArray, tuple[str, ...]]:
 
 
 def _required_early(problem: Problem) -> FloatArray:
-    """Return (N,) steps/s that meet the deadlines in spite of what rounds may be behind X."""
+    """Return (N,) steps/s that meet the deadlines even if rounds are behind X."""
     left = problem.time_left_s
     margin = 2.0 * problem.round_length_s + problem.restart_s
     fastest = np.minimum(problem.remaining_steps / best_throughput(problem).clip(min=1e-300), left)
@@ -268,12 +268,12 @@ def _required_early(problem: Problem) -> FloatArray:
 def _attainable(
     terms: Terms, required: FloatArray, early: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Return (M,) floors that can be met together, and (M,) whose deadlines cannot.
+    """Return (M,) floors that can be met together, and (M,) whether a deadline cannot be met.
 
     Args:
         terms: over all classes.
         required: (M,) steps/s that meet the deadlines; 0 without one.
-        early: (M,) steps/s to aim at, at least as much.
+        early: (M,) target steps/s, at least ``required``.
     """
     able = terms.classes.usable.any(axis=1)
     asked, aimed = np.where(able, required, 0.0), np.where(able, early, 0.0)
@@ -281,7 +281,7 @@ def _attainable(
         return asked, np.zeros(len(asked), dtype=bool)
     reached = _least_shortfall(terms, aimed)
     missed = reached < asked * (1.0 - SLACK)
-    if missed.any():  # to be ahead of time must not cost a deadline anything
+    if missed.any():  # finishing early must not cost another job its deadline
         exact = np.minimum(asked, _least_shortfall(terms, asked))
         missed = exact < asked * (1.0 - SLACK)
         reached = _least_shortfall(terms, aimed, least=exact * (1.0 - SLACK))
@@ -291,7 +291,7 @@ def _attainable(
 def _warnings(
     classes: ClassProblem, required: FloatArray, reached: FloatArray, missed: BoolArray
 ) -> tuple[str, ...]:
-    """Name the jobs whose deadlines cannot be met."""
+    """Return warnings that name the jobs whose deadlines cannot be met."""
     return tuple(
         f"job {n}: its deadline cannot be met; it needs {required[m]:.6g} steps/s and can have "
         f"{reached[m]:.6g}"
@@ -301,7 +301,7 @@ def _warnings(
 
 
 def _content(problem: Problem, classes: ClassProblem, missed: BoolArray, passed: bool) -> BoolArray:
-    """Return (N,) the jobs for which X is enough: all but those that miss their deadline."""
+    """Return (N,) the jobs for which X is enough: all except those that miss their deadline."""
     content: BoolArray = ~missed[classes.class_of]
     return content & (problem.time_left_s > 0) if passed else content
 
@@ -309,17 +309,17 @@ def _content(problem: Problem, classes: ClassProblem, missed: BoolArray, passed:
 def _least_shortfall(
     terms: Terms, asked: FloatArray, *, least: FloatArray | None = None
 ) -> FloatArray:
-    """Return (M,) steps/s when the sum of weighted relative shortfalls is least.
+    """Return (M,) steps/s with the least sum of weighted relative shortfalls.
 
     Args:
         terms: over all classes.
-        asked: (M,) steps/s of which they fall short.
-        least: (M,) steps/s that they reach in any case; None for any.
+        asked: (M,) steps/s against which shortfalls are measured.
+        least: (M,) steps/s that each class must reach; None for no minimum.
     """
     import cvxpy as cp  # noqa: PLC0415  takes a second to import
 
     need = asked / np.where(asked > 0, terms.classes.fastest, 1.0)
-    rows = np.flatnonzero(need > NOISE)  # whoever needs less can always have it
+    rows = np.flatnonzero(need > NOISE)  # a smaller need can always be met
     if not len(rows):
         return asked
     due = Terms(classes=terms.classes, policy=terms.policy, rows=rows)

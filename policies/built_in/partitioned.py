@@ -1,4 +1,4 @@
-"""POP: split a large problem into parts, and solve each by itself."""
+"""POP: split a large problem into parts, and solve each part separately."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _part_of(capacity: FloatArray, part: int, k: int) -> FloatArray:
 
 
 def _most_parts(problem: Problem) -> int:
-    """Return into how many parts the workers can be split with room for every job that runs."""
+    """Return the number of parts into which the workers can split so that every job fits."""
     profile, throughput, demands, capacity = under_quotas(problem)
     present = np.unique(profile)
     demand = demands[present].astype(float)

@@ -31,5 +31,5 @@ class ProportionalFairness(ProgramPolicy):
         return stated(terms, 1.0)
 
     def family(self, terms: Terms) -> Family:
-        """Name the family of the objective."""
+        """Return the family of the objective."""
         return AlphaFair(weight=terms.weight, coefficient=shares(terms), alpha=1.0)

@@ -30,8 +30,8 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
 
     Efficient configurations come first. Then waiting jobs are offered all others, and then running
     jobs are offered more workers of the type that they hold. On ``benchmarks/large_models.py`` the
-    last step takes 3 to 6 % off the mean JCT of ``large``; the best gain per worker first, in place
-    of the order, is no better.
+    last step lowers the mean JCT of ``large`` by 3 to 6 %. Serving the best gain per worker first,
+    instead of the order, is no better.
 
     Args:
         order: (N,) positions of the jobs, the first to be served first.
@@ -42,15 +42,15 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
         remaining: (N,) steps to go.
         restart_s: (N,) seconds that leaving the held configuration costs.
         held: (N,) configuration that the job runs in now, or -1.
-        preferred: (N,) the one configuration that a job accepts in the first pass, or -1 where it
-            accepts any; a second pass offers all of them what is left.
-        blocks: (N,) whether the jobs behind one that finds no room leave it the worker types that
-            it can use. One that only a quota has no room for holds up those under that quota.
+        preferred: (N,) the one configuration that a job accepts in the first pass, or -1 if it
+            accepts any; a second pass offers these jobs all other configurations.
+        blocks: (N,) whether this job, if it finds no room, keeps later jobs off the worker types
+            that it can use. If only a quota has no room, it blocks only the jobs under that quota.
         uses: (U, T) worker types, the first T of the K, that a job can use.
         least: efficiency of configurations that come first, over the best on their worker type.
 
     Returns:
-        (N,) chosen configuration, -1 where the job waits.
+        (N,) chosen configuration, -1 if the job waits.
     """
     types = uses.shape[1]
     choice = np.full(order.size, -1, np.int64)
@@ -85,7 +85,7 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
 
 @njit(cache=True)
 def _asked(turn: int, choice: int, preferred: int, elastic: bool) -> bool:
-    """Tell whether it is a job's turn.
+    """Return whether a job is served in this turn.
 
     Turns are: preferred or else efficient configurations, efficient ones of jobs that prefer one,
     others, and more workers for jobs that run.
@@ -112,10 +112,11 @@ def _finish_s(
 def _ratios(
     profile: IntArray, demand: IntArray, capacity: FloatArray, types: int
 ) -> tuple[FloatArray, BoolArray]:
-    """Return (U, J, J) how many times the workers of a configuration another one holds.
+    """Return (U, J, J) the ratio of worker counts of two configurations, and (U,) elasticity.
 
-    0 if it holds other worker types, in other proportions, or more than the capacity. Only rows of
-    some job are set. And (U,) whether a profile has several counts on some workers.
+    The ratio is 0 if the other one holds other worker types, in other proportions, or more than the
+    capacity. Only rows that a job uses are set. A profile is elastic if it has several counts on
+    some workers.
     """
     wide = demand.shape[1]
     ratio = np.full((demand.shape[0], wide, wide), -1.0)
@@ -140,9 +141,9 @@ def _ratios(
 def _efficient(efficient: BoolArray, finish: FloatArray, ratio: FloatArray, least: float) -> None:
     """Write which (J,) configurations do enough per worker, compared on the same worker type.
 
-    What they do is measured by the worker-seconds until the job would finish, its restart among
-    them. So a job keeps a poor count if it would end soon. Of configurations with equal demands
-    the fastest decides for all. If ``least`` is below 0, all are efficient.
+    The measure is the worker-seconds until the job would finish, including its restart. So a job
+    keeps a poor count if it would end soon. Of configurations with equal demands the fastest
+    decides for all. If ``least`` is below 0, all are efficient.
     """
     for j in range(finish.size):
         efficient[j] = True
@@ -168,7 +169,7 @@ def _soonest(  # noqa: PLR0917  compiled functions take positions
 ) -> int:
     """Return the configuration with room in which a job finishes first; -1 for none.
 
-    It is one of those that are as efficient as ``wanted``, or ``only`` if that is one.
+    If ``only`` is >= 0, only that one counts; if not, those with ``efficient == wanted``.
     """
     best, best_finish = -1, np.inf
     for j in range(finish.size):
@@ -184,7 +185,7 @@ def _grown(
 ) -> int:
     """Return the configuration with more of the same workers in which a job finishes first.
 
-    ``now`` if none of those with room is sooner.
+    Returns ``now`` if no configuration with room finishes sooner.
     """
     best = now
     for j in range(finish.size):
@@ -196,9 +197,9 @@ def _grown(
 
 @njit(cache=True)
 def _hold_back(finish: FloatArray, demand: IntArray, left: FloatArray, uses: BoolArray) -> None:
-    """Leave to a job without room what it waits for: it counts as used up.
+    """Reserve for a job without room the capacity that it waits for, by setting it to used up.
 
-    That is quotas if there are enough workers, else the worker types that it can use.
+    It waits for quotas if there are enough workers, else for the worker types that it can use.
 
     Args:
         finish: (J,) seconds until it would finish; inf if it cannot run.
@@ -220,12 +221,12 @@ def _hold_back(finish: FloatArray, demand: IntArray, left: FloatArray, uses: Boo
 
 @njit(cache=True)
 def _joins(guest: BoolArray, host: BoolArray, held: IntArray, left: FloatArray) -> bool:
-    """Take what a guest holds of quotas beside its host; False where one has no room for it.
+    """Charge a guest to the quotas that its host is not under; False if a quota has no room.
 
     Args:
         guest: (Q,) quotas that it falls under.
-        host: (Q,) likewise; where it does, its workers count already.
-        held: (Q,) what it holds.
+        host: (Q,) quotas that the host falls under; these already count the workers.
+        held: (Q,) amount that the guest holds of each quota.
         left: (Q,) of each quota; changed in place.
     """
     for q in range(left.size):
@@ -254,23 +255,23 @@ def share(  # noqa: PLR0917  compiled functions take positions
     held: IntArray,
     left: FloatArray,
 ) -> tuple[IntArray, IntArray]:
-    """Let waiting jobs, in order, join running jobs where the sharing pays most.
+    """Let waiting jobs, in order, join the running jobs with which sharing gains most.
 
     Args:
         order: (N,) positions of the jobs, the first to be served first.
         profile: (N,) row of the tables.
-        choice: (N,) configuration that each job runs in, -1 where it waits.
+        choice: (N,) configuration that each job runs in, -1 if it waits.
         start: (U + 1,) where the offers to each profile begin, best first.
         partner: (E,) profile of the host that an offer needs.
         configuration: (E,) configuration that the host must run in.
         held_types: (E, T) worker types that an offer holds.
         width: J, the configurations of a profile.
-        blocks: (N,) whether the jobs behind one that finds no host leave it the worker types that
-            it can use.
+        blocks: (N,) whether this job, if it finds no host, keeps later jobs off the worker types
+            that it can use.
         uses: (U, T) worker types that a job can use.
         group: (N,) row of ``member``.
         member: (G, Q) quotas that jobs fall under.
-        held: (E, Q) what a job under the quota holds of it by an offer.
+        held: (E, Q) amount of each quota that a job under it holds by an offer.
         left: (Q,) of each quota; changed in place.
 
     Returns:
@@ -288,7 +289,7 @@ def share(  # noqa: PLR0917  compiled functions take positions
             stack = profile[i] * width + choice[i]
             below[i] = top[stack]
             top[stack] = i
-    # Hosts only grow fewer, so that an offer that is used up stays so: one pass over all offers.
+    # The number of hosts only falls, so a used offer stays used: one pass over all offers.
     next_offer = start[:-1].copy()
     for i in order:
         if choice[i] >= 0:

@@ -32,8 +32,8 @@ DY, DS, DU, DR = 4, 5, 6, 7  # their steps
 IP, IQ, SH = 8, 9, 10  # inverse pivots of y and u, and the shift of a that eliminating u leaves
 E1, E2 = 11, 12  # right sides of y (after eliminating u) and of u
 GV, GS, GB = 13, 14, 15  # g, its slope and its curvature
-ON = 16  # 1 where the class has a level row
-TAU = 17  # where a concave row's s should be for its y: (weight / y)^(1 / alpha); 0 in others
+ON = 16  # 1 if the class has a level row
+TAU = 17  # target of a concave row's s for its y: (weight / y)^(1 / alpha); 0 in others
 WT = 18  # weight of a concave row, 0 in others
 ISO, AGE, REQ = 19, 20, 21  # finish-time rows: g(z) = REQ / (-z ISO - AGE)
 T1, T2, T3, T4 = 22, 23, 24, 25  # scratch
@@ -41,16 +41,16 @@ BV = 26  # number of rows; then K rows B1 and K rows B2
 
 # Slabs of X, each (J, M)
 XX, WW, DX, DW, TH, RHO = 0, 1, 2, 3, 4, 5
-AA, CC, EE = 6, 7, 8  # level row, cost, 1 where usable
+AA, CC, EE = 6, 7, 8  # level row, cost, 1 if usable
 RD = 9  # dual residual c + a y - u - D p + w at the start
 SLABS = 10
 
-# Without counts of references, which cost as much as the arithmetic over a few dozen classes: every
-# view of a row changes them. Functions that make no arrays need none.
+# Without reference counts: every view of a row changes them, and over a few dozen classes they cost
+# as much as the arithmetic. Functions that make no arrays do not need them.
 _UNCOUNTED = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 # No fastmath: with it a freshly compiled kernel and a cached one differ in the last digits, and
-# equal inputs would no longer give equal bytes. It would save nothing that was measurable.
+# equal inputs no longer give equal bytes. It saved no measurable time.
 
 
 @njit(**_UNCOUNTED)
@@ -72,8 +72,8 @@ def assemble(
         D: (L, M) demand of the L (configuration, worker type) patterns that occur.
         first: (J + 1,) where each configuration's patterns start.
         col: (L,) worker type of each pattern.
-        left: share of the first dual residual that is left. Newton's steps shrink it by a known
-            factor, whereas computing it anew would drown the small w in rounding noise.
+        left: remaining share of the first dual residual. Newton's steps shrink it by a known
+            factor; computing it again would lose the small w in rounding noise.
         alpha: exponent of the concave rows.
         out: (K + 3, at least 3 and K) accumulates K rows of matrix, the column v of the level, the
             right side, and in the last row the level's pivot t, its right side, and sum y g'.
@@ -116,8 +116,8 @@ def assemble(
         for i in range(n):
             # u first and then y: with the time row's multiple taken out of the level row, the
             # steps of x are sums of small numbers. Inverting the 2 x 2 block instead loses every
-            # digit where a job's level row and time row bind one and the same configuration.
-            # A row that is switched off (on = 0) has a = 0 and an identity in its place.
+            # digit if a job's level row and time row bind the same configuration.
+            # A row that is off (on = 0) has a = 0 and an identity in its place.
             rest = r[i] / u[i]
             iq[i] = 1.0 / (total[i] + rest)
             shift[i] *= iq[i]
@@ -180,7 +180,7 @@ def assemble(
 
 @njit(**_UNCOUNTED)
 def _collect(V: np.ndarray, out: np.ndarray, K: int, lo: int, hi: int, acc_f: float) -> None:
-    """Add what the blocks' right sides E1, E2 contribute to the reduced right side."""
+    """Add the contribution of the blocks' right sides E1, E2 to the reduced right side."""
     e1, e2 = V[E1, lo:hi], V[E2, lo:hi]
     ip, iq = V[IP, lo:hi], V[IQ, lo:hi]
     n = hi - lo
@@ -209,7 +209,7 @@ def correct(
 
     Args:
         V: vectors; reads the predictor's steps.
-        X: slabs; likewise.
+        X: slabs; reads the predictor's steps.
         D: as in ``assemble``.
         first: as in ``assemble``.
         col: as in ``assemble``.
@@ -283,11 +283,11 @@ def directions(
     alpha: float,
     sums: np.ndarray,
 ) -> None:
-    """Substitute back: the steps of all class variables, and how far they can be taken.
+    """Substitute back: compute the steps of all class variables, and how long they may be.
 
     Args:
         V: vectors; DS, DR hold the corrector's targets (or 0); writes DY, DS, DU, DR.
-        X: slabs; DW likewise; writes DX, DW.
+        X: slabs; DW holds the corrector's targets (or 0); writes DX, DW.
         D: as in ``assemble``.
         first: as in ``assemble``.
         col: as in ``assemble``.
@@ -464,7 +464,7 @@ def interior(
 
     Args:
         V: vectors; Y, S, U, R hold a positive starting point and the solution afterwards.
-        X: slabs; XX, WW likewise.
+        X: slabs; XX, WW hold a positive starting point and the solution afterwards.
         D: (L, M) demand patterns over capacity, counted.
         first: (J + 1,) see ``assemble``.
         col: (L,) see ``assemble``.

@@ -1,6 +1,6 @@
-"""Level programs in one compiled call each: solve and examine without pairs, scales, needs.
+"""Solve, check and scale level programs without pairs, each in one compiled call.
 
-With a few hundred classes the calls of numpy cost more than what they compute.
+With a few hundred classes the overhead of numpy calls exceeds the computation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def block_sum(values: np.ndarray, first: int, last: int) -> float:
 def total(values: np.ndarray) -> float:
     """Return the sum, pairwise as numpy has it: rounding grows slowly with the length.
 
-    By a stack: a kernel that calls itself cannot be cached.
+    Uses a stack, since numba cannot cache a recursive kernel.
     """
     if len(values) <= 128:
         return float(block_sum(values, 0, len(values)))
@@ -122,7 +122,7 @@ def solve(
         V[GS, m] = slope[m] * scale[m]
         for j in range(J):
             X[AA, j, m] *= scale[m]
-    none = np.inf, 0.0, throughput, gain, capacity, count  # stand for what is not there
+    none = np.inf, 0.0, throughput, gain, capacity, count  # placeholders
     mu = 1.0 / (ways + 2.0 * M)
     unit, z = 1.0, 0.0
     if price > 0.0:
@@ -193,8 +193,8 @@ def needs(
     Arrays (M,) as in ``solve``; ``fastest`` holds steps/s of one job in its fastest configuration.
 
     Returns:
-        Whether a job needs less than ``tiny``, but something; (M,) the fractions, at most ``tiny``,
-        which also stands for nothing at all.
+        Whether a job's need is above 0 and below ``tiny``; (M,) the fractions, at most ``tiny``,
+        which also stands for no need.
     """
     result = np.full(len(gain), tiny)
     found = False
@@ -271,7 +271,7 @@ def examine(
 ) -> tuple[bool, np.ndarray, float, float, float, np.ndarray, float]:
     """Clip and scale an answer so that it is feasible; recompute its value and its bound.
 
-    This is ``solving.discipline.check`` without pairs and with the usual noise, and its verdict.
+    This is ``solving.discipline.check`` without pairs and with the usual noise, plus the verdict.
 
     Args:
         throughput: (M, J) steps/s of one job; this and all up to ``price`` as in ``solve``.
@@ -284,20 +284,20 @@ def examine(
         floor: (M,) at level 0; -inf without a row.
         cost: (M, J) of a whole class's time, or (0, J).
         price: of the level.
-        least_scale: what an error of the level is relative to, at least.
+        least_scale: errors of the level are relative to this, at least.
         raw: (M, J) fractions, nearly feasible.
         level: that they reach.
         row_price: (M,) of the level rows.
         worker_price: (K,) of workers.
-        noise: fractions below it are none.
-        tiny: a job that needs less of its time than this has a noise of its own.
+        noise: fractions below it are noise.
+        tiny: a job that needs less of its time than this has a smaller noise threshold.
         gap: between value and bound, relatively, at most.
         miss: how much of its floor, relatively, a class may miss.
         rounding: the part of the largest numbers to which a difference of them is proven.
 
     Returns:
-        Whether the answer stands, and no job needs next to nothing; (M, J) fractions; the level
-        reached; the value; the bound; (M,) prices of the level rows; what prices are multiplied by.
+        Whether the answer passes and no job has a tiny need; (M, J) fractions; the level reached;
+        the value; the bound; (M,) prices of the level rows; the factor of the prices.
     """
     M, J = throughput.shape
     K = len(capacity)

@@ -1,10 +1,10 @@
-"""Search of whole answers near the prices: which jobs move from where the prices put them.
+"""Search for whole answers near the prices: which jobs move from the place with no loss.
 
-Each job has a place where its loss is 0 and others where it loses. An answer costs the losses of
-its jobs and the price of the workers that it leaves free. If all stand where they lose nothing,
-some worker types are too full and others not full; few moves mend that, and dear ones cannot be
-among them. The search goes through the jobs by their cheapest move and keeps, for each number of
-free workers by type, the cheapest way there (Pisinger, Oper. Res. 1997, has one knapsack).
+Each job has one place with loss 0 and others with a loss. The cost of an answer is the losses of
+its jobs plus the price of the workers that stay free. If every job has loss 0, some worker types
+are too full and others not full. A few moves repair that, and expensive moves are not among them.
+The search goes through the jobs by their cheapest move. For each number of free workers by type it
+keeps the cheapest way there (Pisinger, Oper. Res. 1997, has one knapsack).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Up to so many workers it is known how dearly they are freed or taken; more are no cheaper.
+#: Largest number of workers with a bound on the cost to free or take them; more are not cheaper.
 WINDOW = 64
 #: Residues of free workers that count separately at most (8 of each of four types), and times jobs.
 MOST_RESIDUES, MOST_ENTRIES = 4096, 1 << 21
 #: Nodes of a search at first, in all and at a time; most need few.
 FIRST_NODES, WIDTH, WIDER = 40_000, 200, 8
-#: If those at a time are too many, a worker that is missing counts so much of the slack.
+#: If nodes must be dropped, each missing worker counts this part of the slack in their order.
 NEARER = 1e-3
 #: Types above which there is one residue only.
 MOST_TYPES = 12
@@ -50,7 +50,7 @@ def _find_modulus(change: np.ndarray, jobs: int) -> tuple[int, int]:
 
 @njit(cache=True, error_model="numpy")
 def _idle_costs(p: np.ndarray, unit: int, size: int) -> np.ndarray:
-    """Return (size ** K,) the price of what stays free at least, by free workers modulo."""
+    """Return (size ** K,) the least price of the free workers, by free workers modulo."""
     result = np.empty(size ** len(p))
     for at in range(len(result)):
         rest, cost = at, 0.0
@@ -63,9 +63,9 @@ def _idle_costs(p: np.ndarray, unit: int, size: int) -> np.ndarray:
 
 @njit(cache=True, error_model="numpy")
 def _residue_index(free: np.ndarray, unit: int, size: int) -> int:
-    """Return the place of free workers in arrays by free workers modulo.
+    """Return the index of free workers in arrays by free workers modulo.
 
-    A limit of a quota may be no whole number. The part below one is never used, so it is left out.
+    A quota's limit may not be a whole number. The fraction is never used, so it is dropped.
     """
     at, step = 0, 1
     for k in range(len(free)):
@@ -76,7 +76,7 @@ def _residue_index(free: np.ndarray, unit: int, size: int) -> int:
 
 @njit(cache=True, error_model="numpy")
 def _repeat_rows(least: np.ndarray, twice: np.ndarray, size: int) -> None:
-    """Write each row of ``size`` numbers twice, so that a turned row lies in one piece."""
+    """Write each row of ``size`` numbers twice, so that a rotated row is contiguous."""
     for row in range(len(least) // size):
         for r in range(size):
             twice[2 * row * size + r] = least[row * size + r]
@@ -93,13 +93,13 @@ def _apply_move(
     start: np.ndarray,
     least: np.ndarray,
 ) -> None:
-    """Lower ``least`` where a move is cheaper.
+    """Lower the entries of ``least`` for which a move is cheaper.
 
     Args:
         twice: the least losses before, each row twice.
         change: (K,) workers that the move takes.
         loss: of the move.
-        unit: of which all moves are multiples.
+        unit: all moves are multiples of it.
         size: the modulus, in units.
         start: scratch, one per row.
         least: by free workers modulo; changed in place.
@@ -124,10 +124,10 @@ def _apply_move(
 def least_lack(
     free: np.ndarray, p: np.ndarray, change: np.ndarray, loss: np.ndarray, jobs: int
 ) -> float:
-    """Return what every answer costs at least: moves, and the price of what stays free.
+    """Return the least cost of every answer: moves, and the price of the free workers.
 
     Free workers count modulo a few units, and a job may make several moves. This relaxation
-    (Gomory, Linear Algebra Appl. 1969) knows that gangs of 16 cannot fill a gap of 2; it closes
+    (Gomory, Linear Algebra Appl. 1969) sees that gangs of 16 cannot fill a gap of 2. It closes
     nearly all of the gap of the prices.
 
     Args:
@@ -172,10 +172,10 @@ def _residue_bounds(
 def _type_bounds(
     first: np.ndarray, change: np.ndarray, loss: np.ndarray, p: np.ndarray
 ) -> np.ndarray:
-    """Return (I + 1, 2, K, WINDOW + 1) the least losses by which the jobs from each on mend a type.
+    """Return (I + 1, 2, K, WINDOW + 1) the least losses of the jobs from each on to repair a type.
 
-    Row 0: to free so many workers at least. Row 1: to take so many, or pay for those that are left.
-    Each type is looked at alone.
+    Row 0: to free at least so many workers. Row 1: to take so many, or pay for the ones left. Each
+    type is considered alone.
     """
     jobs, types = len(first) - 1, len(p)
     ahead = np.empty((jobs + 1, 2, types, WINDOW + 1))
@@ -203,13 +203,13 @@ def _type_bounds(
 def _lower_bound(
     free: np.ndarray, ahead: np.ndarray, residue: np.ndarray, unit: int, size: int, single: bool
 ) -> float:
-    """Return what the jobs that are left must lose at least, from what is free or too full.
+    """Return the least loss of the remaining jobs, given the free and the missing workers.
 
     Args:
         free: (K,) free workers.
         ahead: (2, K, WINDOW + 1) of ``_type_bounds``, from the next job on.
         residue: (size ** K,) of ``_residue_bounds``, from the next job on.
-        unit: of which all moves are multiples.
+        unit: all moves are multiples of it.
         size: the modulus, in units; a power of 2.
         single: whether a move frees workers of one type at most and takes of one at most.
     """
@@ -246,7 +246,7 @@ def _search_moves(
     """Search as ``near_prices`` does, with so many nodes at a time and so many tries at most.
 
     Returns:
-        Moves, their cost, whether all that could be cheaper were looked at, and the tries left.
+        Moves, their cost, whether every cheaper candidate was examined, and the tries left.
     """
     jobs, types = len(first) - 1, len(free)
     slots = 1
@@ -376,18 +376,18 @@ def near_prices(
     """Find the cheapest moves that make an answer feasible.
 
     Args:
-        free: (K,) free workers before any move, < 0 where there are too few.
+        free: (K,) free workers before any move, < 0 if there are too few.
         p: (K,) >= 0 price of a worker.
         first: (I + 1,) where the moves of each job start; jobs by the loss of their first move.
         change: (A, K) workers that a move takes.
         loss: (A,) >= 0, ascending within a job.
-        limit: the search looks at no answers that cost more, though it may meet some.
-        slack: an answer that is cheaper by no more than this need not be found.
-        most_nodes: ways to free workers that are kept at most.
+        limit: the search does not look for answers that cost more, but may find some.
+        slack: the search may miss an answer that is cheaper by this or less.
+        most_nodes: largest number of nodes.
 
     Returns:
-        The moves of the cheapest answer that was met, its cost (infinite: none), and the cost up to
-        which all were looked at; -1 if there were too many.
+        The moves of the cheapest answer found, its cost (infinite without one), and the cost up to
+        which all answers were examined; -1 if there were too many.
     """
     jobs, types = len(first) - 1, len(free)
     if (jobs + 1) * types > MOST_ROWS:

@@ -34,13 +34,13 @@ def price_pairs(  # noqa: PLR0917  compiled functions take positions
         rent: (R,) price of the workers that each of the table's pairs holds.
         worth: (M,) value of one step/s of one job of a class.
         time: (M,) price of one job's time.
-        bonus: (P,) what a pair is worth by itself, or empty.
+        bonus: (P,) worth of a pair itself, or empty.
         turn: the round. Profitable pairs are drawn with a fixed pseudo-random preference that
-            changes with the round: where many jobs are alike, their best partners would else
-            all be one and the same job.
+            changes with the round. Without it, many equal jobs would all choose the same best
+            partner.
 
     Returns:
-        (M, 2) the largest profit, and (M, 2) a profitable pair, -1 where there is none.
+        (M, 2) the largest profit, and (M, 2) a profitable pair, -1 if there is none.
     """
     size = len(worth)
     best = np.full((size, 2), -np.inf)

@@ -1,4 +1,4 @@
-"""Lay a program out for the interior-point kernel, and choose where it starts."""
+"""Build the interior-point kernel's arrays for a program, and choose its starting point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lay_out(
     near: np.ndarray,
     mix: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Fill the kernel's arrays; x is half of an even split, thinned where types are full.
+    """Fill the kernel's arrays; x is half of an even split, less on types that are full.
 
     Args:
         throughput: (M, J) steps/s.

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 def trade(split: FloatArray, gang: FloatArray, worth: FloatArray, tries: IntArray) -> None:
     """Let pairs of units swap time on two worker types whenever the swap pays.
 
-    Each try names two units u, v and two types k, h: u moves from k to l, v the other way, by as
+    Each try names two units u, v and two types k, h. u moves from k to h and v from h to k, by as
     many worker-seconds as both have there. No unit's time and no type's load changes, since only
-    units that hold as many workers on either type move.
+    units move that hold the same number of workers on both types.
 
     Args:
         split: (U, K) time of each unit on each type; changed in place.
-        gang: (U, K) workers that a unit holds of a type; 0 where it cannot run.
-        worth: (U, K) normalised throughput of a unit on a type; 0 where it cannot run.
+        gang: (U, K) workers that a unit holds of a type; 0 if it cannot run.
+        worth: (U, K) normalised throughput of a unit on a type; 0 if it cannot run.
         tries: (Q, 4) u, v, k, h.
     """
     for t in range(tries.shape[0]):

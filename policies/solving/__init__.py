@@ -1,1 +1,1 @@
-"""How programs over classes of jobs are solved: programs, solvers, and their discipline."""
+"""Solve programs over classes of jobs: the programs, the solvers, and checks of their answers."""

@@ -1,4 +1,4 @@
-"""Alpha fairness over classes: by the kernel, or by cvxpy and Clarabel where there are pairs."""
+"""Alpha fairness over classes: by the kernel, or by cvxpy and Clarabel if there are pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Largest relative gap of an answer of the conic solver; the tangent proves less than it attains.
 LOOSE = 1e-2
-#: Gaps beyond this are told.
+#: Gaps beyond this produce a warning.
 USUAL = 1e-4
 UNPROVEN = (
     "the utilities are proven to {:.2g} % of the optimum, and no nearer; check the problem for "
@@ -71,14 +71,15 @@ def most_to_gain(
     x: FloatArray,
     pair_x: FloatArray,
 ) -> float:
-    """Return how much better any allocation can be, by the tangent of the concave objective here.
+    """Return by how much any allocation can be better, by the tangent of the objective here.
 
-    The tangent is a weighted sum of throughputs, so that its largest value is a linear program.
+    The tangent of the concave objective is a weighted sum of throughputs. A linear program finds
+    its largest value.
     """
     weight = np.where(counts, family.weight * classes.count, 0.0)
     t = np.where(counts, family.coefficient * classes.effective_throughput(x, pair_x), 1.0)
     at = t
-    if family.alpha < 1:  # a job that adds next to nothing here has no tangent of any use
+    if family.alpha < 1:  # a job that adds almost nothing here has a useless tangent
         least = 1e-8 * float(weight @ t ** (1 - family.alpha)) / len(weight)
         safe = np.where(counts, weight, 1.0)
         at = np.maximum(t, (least / safe) ** (1 / (1 - family.alpha)))
@@ -91,7 +92,7 @@ def most_to_gain(
 def _directly(
     family: AlphaFair, classes: ClassProblem, counts: BoolArray, notes: tuple[str, ...]
 ) -> FamilyAnswer | None:
-    """Ask the kernel, and prove its answer by its prices; None where that fails."""
+    """Solve with the kernel, and prove its answer by its prices; None if that fails."""
     weight = family.weight * classes.count
     solution = solve_structured_utility(weight, family.coefficient, family.alpha, classes, counts)
     if solution is None:
@@ -136,7 +137,7 @@ def utility(
 
 
 def _near(family: AlphaFair, classes: ClassProblem, counts: BoolArray) -> FloatArray:
-    """Return (M,) steps/s not far from the optimum: without pairs, or else the most that can be."""
+    """Return (M,) steps/s near the optimum: that without pairs, or else the largest possible."""
     weight = family.weight * classes.count
     alone = counts & classes.usable.any(axis=1)
     if not alone.any():
@@ -151,7 +152,7 @@ def _near(family: AlphaFair, classes: ClassProblem, counts: BoolArray) -> FloatA
 def _by_cvxpy(
     family: AlphaFair, classes: ClassProblem, counts: BoolArray, near: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Ask Clarabel, in units of (M,) steps/s near the optimum, so that its digits are used."""
+    """Solve with Clarabel, in units of (M,) steps/s near the optimum for better precision."""
     import cvxpy as cp  # noqa: PLC0415 (slow to import)
 
     m, j, k = classes.demand.shape
@@ -185,7 +186,7 @@ def _by_cvxpy(
     # At its default of 1e-8 the utility comes out 1e-5 short of the optimum.
     tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
     try:
-        with warnings.catch_warnings():  # "may be inaccurate": the caller checks what it is worth
+        with warnings.catch_warnings():  # "may be inaccurate": the caller checks the gap
             warnings.simplefilter("ignore")
             program.solve(solver=cp.CLARABEL, **tight)
     except cp.error.SolverError as error:

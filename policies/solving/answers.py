@@ -20,9 +20,9 @@ class FamilyAnswer:
         x: (M, J) fractions of one job of each class.
         pair_x: (P,) fractions summed over the job pairs of each class pair.
         value: the objective attained.
-        bound: what no allocation can beat, by weak duality.
-        solver: what produced the answer.
-        warnings: what the user should know.
+        bound: bound on the objective of every allocation, by weak duality.
+        solver: name of the solver that gave the answer.
+        warnings: messages for the user.
     """
 
     x: FloatArray
@@ -50,7 +50,7 @@ def counted(classes: ClassProblem, *coefficients: FloatArray) -> tuple[BoolArray
 
 
 def nothing(classes: ClassProblem, warnings: tuple[str, ...]) -> FamilyAnswer:
-    """Return the answer for a problem in which nothing can run."""
+    """Return the answer for a problem in which no job can run."""
     return FamilyAnswer(
         x=np.zeros_like(classes.throughput),
         pair_x=np.zeros(len(classes.pair_index)),

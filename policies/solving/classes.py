@@ -1,9 +1,9 @@
 """Classes of interchangeable jobs: the exact collapse that makes the programs small.
 
-Jobs with the same profile, weight, scale factor and whatever else a policy reads are
-interchangeable. A policy whose objective is concave and does not change when jobs swap places has
-an optimum in which such jobs receive the same (average the optimum over all swaps), so it is
-enough to solve for one job per class, counted.
+Jobs are interchangeable if they have the same profile, weight, scale factor and other figures that
+the policy reads. If the objective is concave and does not change when such jobs swap places, an
+optimum exists in which they receive the same (average the optimum over all swaps). So it is enough
+to solve for one job per class, counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Problem
     from scheduler.domain.quota import Caps
 
-#: Fractions below this are rounding noise of a solver, unless the job needs no more than that.
+#: Fractions below this are rounding noise of a solver, unless the job needs no more.
 NOISE = 1e-9
-#: A job that needs less of its time than this has a noise of its own, smaller in proportion.
+#: A job that needs less of its time than this has a proportionally smaller noise threshold.
 TINY = 1e-6
 
 
@@ -36,8 +36,8 @@ class ClassProblem:
     """An allocation problem over classes of interchangeable jobs.
 
     Letters: N jobs, M classes in order of their first job, J configurations, K worker types,
-    P class pairs. Where quotas bind, K counts one more row of capacity for each of them behind the
-    worker types: a configuration holds of it what it holds of the workers that count.
+    P class pairs. If quotas bind, K has one more row of capacity for each quota after the worker
+    types. A configuration's demand for that row is its number of workers that count for the quota.
 
     Attributes:
         problem: the problem over jobs.
@@ -45,7 +45,7 @@ class ClassProblem:
         count: (M,) jobs in each class.
         representative: (M,) position of the first job of each class.
         profile: (M,) row of the configuration table.
-        throughput: (M, J) steps/s of one job; 0 where the configuration is not usable.
+        throughput: (M, J) steps/s of one job; 0 if the configuration is not usable.
         demand: (M, J, K) workers held by one job.
         capacity: (K,) workers in service, and limits of quotas.
         usable: (M, J) whether the configuration fits the capacity and makes progress.
@@ -69,8 +69,8 @@ class ClassProblem:
 
         Args:
             problem: N jobs.
-            keys: further arrays (N,) that must be equal within a class: whatever the policy's
-                objective reads beside profile, weight and scale factor.
+            keys: further arrays (N,) that must be equal within a class: all other figures that the
+                policy's objective reads beside profile, weight and scale factor.
         """
         columns = (problem.profile, problem.weight, problem.scale_factor, *keys)
         caps = problem.caps
@@ -142,7 +142,7 @@ class ClassProblem:
         return np.concatenate((demand, held), axis=1)
 
     def pair_prices(self, price: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return what pairs are priced by: (P,) rows, and by row (R, 2) steps/s and (R,) rent.
+        """Return the pricing data of pairs: (P,) rows, and by row (R, 2) steps/s and (R,) rent.
 
         Args:
             price: (K,) of one worker.
@@ -211,13 +211,13 @@ class ClassProblem:
 
     @cached_property
     def fastest_alone(self) -> FloatArray:
-        """(M,) steps/s of one job in its fastest configuration of its own; 0 without any."""
+        """(M,) steps/s of one job in its fastest configuration alone; 0 without any."""
         best: FloatArray = self.throughput.max(axis=1, initial=0.0)
         return best
 
     @cached_property
     def fastest(self) -> FloatArray:
-        """(M,) steps/s of one job in its fastest configuration; in company, if never alone."""
+        """(M,) steps/s of one job in its fastest configuration; in a pair, if never alone."""
         best = self.fastest_alone
         if len(self.pair_index) and (best == 0.0).any():
             shared = np.zeros(self.size)
@@ -228,17 +228,17 @@ class ClassProblem:
     def repair(
         self, x: FloatArray, pair_x: FloatArray, need: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Round a solver's noise away, so that rows and capacity hold exactly.
+        """Remove a solver's rounding noise, so that rows and capacity hold exactly.
 
         Args:
             x: (M, J) nearly feasible.
             pair_x: (P,) nearly feasible.
-            need: (M,) the fraction of its time that a job needs, which tells a tiny fraction that
-                is meant from noise; 0 where it needs none. None: as much as it has here.
+            need: (M,) the fraction of its time that a job needs. It separates a tiny real fraction
+                from noise; 0 if it needs no time. None: as much as it has here.
 
         Returns:
-            The nearest by clipping and by scaling down: fractions >= 0, every job's time <= 1,
-            every worker type within its capacity.
+            Fractions clipped and scaled down to >= 0, with every job's time <= 1 and every worker
+            type within its capacity.
         """
         if need is None:
             need = self.time_fraction(np.maximum(x, 0.0) * self.usable, np.maximum(pair_x, 0.0))
@@ -249,12 +249,12 @@ class ClassProblem:
     def clip(
         self, x: FloatArray, pair_x: FloatArray, tiny: FloatArray | None
     ) -> tuple[FloatArray, FloatArray]:
-        """Clip what is noise; see ``repair``.
+        """Clip the fractions that are noise; see ``repair``.
 
         Args:
             x: (M, J).
             pair_x: (P,).
-            tiny: (M,) the fraction of its time that a job needs, at most ``TINY``; None where all
+            tiny: (M,) the fraction of its time that a job needs, at most ``TINY``; None if all
                 need more.
         """
         noise = np.array([NOISE]) if tiny is None else NOISE / TINY * tiny
@@ -349,7 +349,7 @@ def _under_caps(
 
 
 def _class_pairs(classes: ClassProblem) -> tuple[IntArray, IntArray]:
-    """Return (P, 2) class pairs and (P,) table rows: present, fitting and worth their while."""
+    """Return (P, 2) class pairs and (P,) table rows that are present, fit and may help."""
     table = classes.problem.table
     rows = _useful_rows(classes)
     if not len(rows):
@@ -373,7 +373,7 @@ def _class_pairs(classes: ClassProblem) -> tuple[IntArray, IntArray]:
 
 
 def _allowed(classes: ClassProblem, first: IntArray, second: IntArray, rows: IntArray) -> BoolArray:
-    """Return (P,) pairs that quotas have room for at all."""
+    """Return (P,) whether the quotas have room for the pair."""
     caps = classes.problem.caps
     if caps is None:
         return np.ones(len(rows), dtype=bool)
@@ -386,8 +386,8 @@ def _allowed(classes: ClassProblem, first: IntArray, second: IntArray, rows: Int
 def _useful_rows(classes: ClassProblem) -> IntArray:
     """Return the rows of the pair table that an optimum may need.
 
-    A pair whose members' throughputs, each divided by its throughput alone on the same workers, sum
-    to 1 or less is no better than taking turns, so that dropping it loses nothing.
+    Divide each member's throughput by its throughput alone on the same workers. If the two ratios
+    sum to 1 or less, the pair is no better than taking turns, and dropping it loses nothing.
     """
     table = classes.problem.table
     if not table.has_pairs:

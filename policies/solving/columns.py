@@ -1,8 +1,8 @@
-"""Space sharing with many classes: offer the linear program only the pairs that can help it.
+"""Space sharing with many classes: give the linear program only the pairs that can help.
 
 Column generation: solve with some pairs, price all others by the duals in one compiled pass, add
-the most profitable ones of every class, and repeat until none is profitable, which proves that
-the optimum over the few is the optimum over all.
+the most profitable ones of every class, and repeat until no pair is profitable. That proves that
+the optimum over these pairs is the optimum over all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> 
             of the program without pairs.
 
     Raises:
-        SolveError: HiGHS failed, or the pairs did not settle.
+        SolveError: HiGHS failed, or the pairs did not converge.
     """
     if columns is None:
         start = solve_structured(program)
@@ -57,7 +57,7 @@ def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> 
 
 
 def _profitable(program: LevelProgram, solution: LevelSolution, turn: int = 0) -> IntArray:
-    """Return the pairs, at most two per class, that the prices call profitable."""
+    """Return the profitable pairs by the prices, at most two per class."""
     best, which, scale = profits(program, solution, turn)
     chosen: IntArray = np.unique(which[best > PROFIT * scale])
     return chosen[chosen >= 0]
@@ -70,7 +70,7 @@ def profits(
 
     Args:
         program: with pairs.
-        solution: whose prices to use.
+        solution: the solution whose prices are used.
         turn: the round, see ``price_pairs``.
 
     Returns:
@@ -91,7 +91,7 @@ def profits(
 
 
 def _add(highs: Any, model: Model, new: IntArray) -> None:
-    """Hand new columns to HiGHS, and go on from the basis that it has."""
+    """Add columns to HiGHS, and continue from its present basis."""
     block = model.pair_block(new)
     number = len(new)
     highs.addCols(

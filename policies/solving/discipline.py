@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 #: Largest relative gap between an answer and its dual bound.
 GAP = 1e-6
-#: How much of its floor, relatively, a class may miss: less than the gap, since floors already give
-#: way a little to rounding.
+#: How much of its floor, relatively, a class may miss: less than the gap, since floors are already
+#: lowered a little for rounding.
 MISS = 5e-7
-#: A value that is a difference of large numbers is proven to this part of them, times the gap.
+#: A value that is a difference of large numbers is proven to this part of these, times the gap.
 ROUNDING = 1e-9
 #: Above this many class pairs, columns are generated instead of offered all at once.
 MANY_PAIRS = 1500
 
 
 class UnprovenError(SolveError):
-    """No solver's answer passed its checks, but what none can beat is known.
+    """No solver's answer passed its checks, but a bound on every answer may be known.
 
     Attributes:
-        bound: in the units of the program, or of the family that it belongs to; nan if unknown.
+        bound: in the units of the program, or of its family; nan if unknown.
     """
 
     def __init__(self, message: str, bound: float = float("nan")) -> None:
-        """Keep the bound; one argument alone is enough, as for every error."""
+        """Store the message and the bound; the message alone is enough, as for every error."""
         super().__init__(message)
         self.bound = bound
 
@@ -50,7 +50,7 @@ class CheckedSolution:
     """A level solution that is feasible, with its value recomputed and a proof of its quality.
 
     Attributes:
-        solution: repaired; its level is what the allocation really attains.
+        solution: repaired; its level is the one that the allocation attains.
         value: the objective attained.
         bound: an upper bound on any allocation's objective.
     """
@@ -64,11 +64,11 @@ def solve_level(program: LevelProgram, before: CheckedSolution | None = None) ->
     """Solve a level program with the first solver whose answer passes its checks.
 
     Args:
-        program: what to solve.
-        before: the answer to a similar program over the same classes, to start with its pairs.
+        program: the program.
+        before: the answer to a similar program over the same classes; its pairs are used at first.
 
     Raises:
-        UnprovenError: no solver's answer did; the message lists what each one got wrong.
+        UnprovenError: no solver's answer passed; the message lists each solver's failure.
     """
     failures: list[str] = []
     bounds: list[float] = []
@@ -92,7 +92,7 @@ def solve_level(program: LevelProgram, before: CheckedSolution | None = None) ->
 def answer_of_kernel(
     program: LevelProgram, near: FloatArray | None = None, *, miss: float = MISS
 ) -> CheckedSolution | None:
-    """Solve a program without pairs by the kernel; None where its answer fails the checks.
+    """Solve a program without pairs by the kernel; None if its answer fails the checks.
 
     Args:
         program: without pairs.
@@ -109,7 +109,7 @@ def answer_of_kernel(
 def _examine(
     program: LevelProgram, raw: LevelSolution, miss: float = MISS
 ) -> tuple[CheckedSolution, str]:
-    """Return the repaired answer, and what is wrong with it; its noise is clipped if it may be."""
+    """Return the repaired answer, its noise clipped if possible, and a complaint or nothing."""
     if not len(program.classes.pair_index) and (examined := _examined(program, raw, miss)):
         return examined, ""
     checked = check(program, raw)
@@ -122,7 +122,7 @@ def _examine(
 
 
 def _examined(program: LevelProgram, raw: LevelSolution, miss: float) -> CheckedSolution | None:
-    """Return the repaired answer without pairs, by a kernel; None if more is to be looked at."""
+    """Return the answer without pairs as the kernel repairs it; None if the checks fail."""
     classes = program.classes
     stands, x, level, value, bound, row_price, scale = kernel.examine(
         *(classes.throughput, classes.demand, classes.usable, classes.count, classes.capacity),
@@ -168,9 +168,9 @@ def check(program: LevelProgram, raw: LevelSolution, *, clipped: bool = True) ->
     """Repair an answer, recompute its objective and its bound.
 
     Args:
-        program: what was solved.
+        program: the program that was solved.
         raw: a solver's answer.
-        clipped: whether fractions that may be noise are taken for 0.
+        clipped: whether fractions that may be noise become 0.
     """
     classes = program.classes
     need = tiny_fractions(program, raw.level)
@@ -205,10 +205,10 @@ def _attained(program: LevelProgram, x: FloatArray, pair_x: FloatArray) -> float
 
 
 def zero_level(program: LevelProgram) -> float:
-    """Return the scale of a level that comes out near 0: what a relative error is relative to.
+    """Return the scale by which errors of a level near 0 are relative.
 
-    It is how far below 0 the level may lie, and a thousandth of what one job could reach alone, or
-    what the program says.
+    It is the largest of: how far below 0 the level may lie, a thousandth of the level that one job
+    could reach alone, and the scale that the program gives.
     """
     alone = program.classes.fastest_alone
     found: float = kernel.zero_level(
@@ -218,7 +218,7 @@ def zero_level(program: LevelProgram) -> float:
 
 
 def _complaint(program: LevelProgram, checked: CheckedSolution, miss: float) -> str:
-    """Return what is wrong with an answer, or nothing."""
+    """Return a complaint about an answer, or an empty text."""
     size = max(abs(checked.value), abs(checked.bound), program.price * zero_level(program))
     solution = checked.solution
     if program.cost is not None:

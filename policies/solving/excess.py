@@ -1,4 +1,4 @@
-"""How much worse an answer is than what no answer can beat: what every fallback is held against."""
+"""How much worse an answer is than the known bound: the check of every fallback answer."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def excess(
     Args:
         family: the objective.
         classes: rows and capacity.
-        bound: what no answer can beat, in the family's units; nan if unknown.
-        x: (M, J) a feasible answer.
-        pair_x: (P,) likewise.
+        bound: bound on the objective, in the family's units; nan if unknown.
+        x: (M, J) single fractions of a feasible answer.
+        pair_x: (P,) its pair fractions.
 
     Returns:
-        0 or less for an optimum; nan where nothing is known; inf where a job receives nothing
-        without which the objective has no value.
+        0 or less for an optimum; nan if no bound is known; inf if the objective is not finite
+        because a job receives nothing.
     """
-    alone = classes.usable.any(axis=1)  # the stated programs are about those alone
+    alone = classes.usable.any(axis=1)  # the cvxpy programs cover only these
     thr = classes.effective_throughput(x, pair_x)
     if isinstance(family, MaxMin):
         counts = counted(classes, family.coefficient)[0] & alone
@@ -67,7 +67,7 @@ def _of_utility(
     x: FloatArray,
     pair_x: FloatArray,
 ) -> float:
-    """Let the answer's own tangent say what can be gained: another's proves less."""
+    """Return the possible gain by the answer's own tangent, which is tighter than another's."""
     if not counts.any():
         return 0.0
     value = utility(family, classes, counts, x, pair_x)

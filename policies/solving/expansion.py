@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PairedClasses(Protocol):
-    """What of classes and their pairs is asked here; see ``ClassProblem``."""
+    """The part of ``ClassProblem`` that ``expand_pairs`` reads."""
 
     @property
     def class_of(self) -> IntArray:
@@ -90,7 +90,7 @@ def _among(jobs: IntArray, *, both_ways: bool) -> tuple[IntArray, FloatArray]:
 
     Args:
         jobs: (n,) n >= 2.
-        both_ways: each pair half the time in either order, where the order matters.
+        both_ways: each pair half the time in either order, since the order matters.
     """
     n = len(jobs)
     even = n if n % 2 == 0 else n - 3

@@ -1,4 +1,4 @@
-"""Which solver answers which family of objectives."""
+"""Choose the solver for each family of objectives."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
         canonical: among the optima of ``MaxMin`` and ``FinishTime``, return one that also maximises
             the sum over jobs of worth * thr (1 / remaining is the worth of ``FinishTime``; jobs
             that need less than 1e-6 of their time count less, as if they needed that), which makes
-            the answer Pareto efficient. The value is kept to 1e-7. Jobs that differ in weight
-            alone share what they get in proportion to what they need at least.
+            the answer Pareto efficient. The value is kept to 1e-7. Jobs that differ only in weight
+            share their time in proportion to what each needs at least.
 
     Returns:
-        An answer that is feasible and proven to 1e-6 relative. Jobs that nothing can run get
-        zeros, do not count in the objective, and are named in a warning.
+        An answer that is feasible and proven to 1e-6 relative. Jobs that no configuration can run
+        get zeros, do not count in the objective, and are named in a warning.
 
     Raises:
-        UnprovenError: no solver's answer passed its checks; it says what none can beat.
-        SolveError: likewise, and nothing is known.
+        UnprovenError: no solver's answer passed its checks; it holds the bound.
+        SolveError: no solver's answer passed its checks, and no bound is known.
     """
     if isinstance(family, MaxMin) and classes.capped:
-        # Whoever a quota holds down must not hold down the others, or decide what they share.
+        # A job that its quota limits must not limit the other jobs, or decide what they share.
         return water_fill(classes, family.coefficient)
     if isinstance(family, MaxMin):
         return solve_max_min(family, classes, canonical=canonical)

@@ -1,8 +1,8 @@
 """Finish-time fairness as a short sequence of level programs.
 
-rho is attained when thr_m >= remaining_m / (rho * isolated_time_m - age_m) for every job. The right
-side is convex in rho, so that its tangents at any rho give a linear program whose optimum is a
-lower bound; the next tangents are taken there. This is Newton's method, and converges as fast.
+rho is attained if thr_m >= remaining_m / (rho * isolated_time_m - age_m) for every job. The right
+side is convex in rho. So its tangents at any rho give a linear program whose optimum is a lower
+bound, and the next tangents are taken there. This is Newton's method, and converges as fast.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
 
-#: Newton needs 4 to 7 steps; more than this means that the numbers are beyond double precision.
+#: Newton needs 4 to 7 steps; more than this means that double precision is not enough.
 STEPS = 40
 #: Prices below this part of the largest are noise.
 NOISE = 1e-5
-#: How much of what it needs, relatively, a class may give up to rounding when others rise further.
+#: How much of its need, relatively, a class may lose to rounding when others rise further.
 HOLD = 1e-7
 
 
@@ -63,15 +63,15 @@ def _beside_quotas(
     program: LevelProgram,
     checked: CheckedSolution,
 ) -> tuple[LevelProgram, CheckedSolution]:
-    """Lower the largest rho of those whom no quota holds down, as long as one holds down others.
+    """Lower the largest rho of the other jobs while a quota limits some jobs.
 
-    Whoever a quota holds down keeps what it has, and must not decide what the others share.
+    A job that its quota limits keeps what it has, and must not decide what the others share.
     """
     needs, active = np.zeros(classes.size), counts.copy()
     while True:
         solution = checked.solution
         quotas = solution.worker_price[classes.types :]
-        # Where a job's own time decides, workers have no price but noise.
+        # If a job's own time is the limit, the workers' prices are only noise.
         largest = max(solution.worker_price.max(initial=0.0), solution.time_price.max(initial=0.0))
         if not (quotas > NOISE * largest).any():
             return program, checked
@@ -84,14 +84,14 @@ def _beside_quotas(
             return program, checked
         try:
             program, checked, _ = _newton(family, classes, active, needs)
-        except UnprovenError:  # what has been reached stands
+        except UnprovenError:  # keep the answer reached so far
             return program, checked
 
 
 def _directly(
     family: FinishTime, classes: ClassProblem, counts: BoolArray
 ) -> tuple[LevelProgram, CheckedSolution, float] | None:
-    """Ask the kernel, and prove its answer with the tangents there; None where that fails."""
+    """Solve with the kernel, and prove its answer with the tangents there; None if that fails."""
     found = solve_structured_finish(
         family.age, family.remaining, family.isolated_time, classes, counts
     )
@@ -114,7 +114,7 @@ def largest_rho(
     pair_x: FloatArray,
     counts: BoolArray,
 ) -> float:
-    """Return the objective of an allocation; inf where a job that counts receives nothing."""
+    """Return the objective of an allocation; inf if a job that counts receives nothing."""
     thr = classes.effective_throughput(x, pair_x)[counts]
     if (thr <= 0).any():
         return float("inf")
@@ -133,10 +133,10 @@ def tangents(
     rho: float,
     needs: FloatArray | None = None,
 ) -> LevelProgram:
-    """Return the program whose level z says that rho - z is reached, linearised at rho.
+    """Return the program linearised at rho; its level z means that rho - z is reached.
 
-    Rows are divided by the throughput that rho asks for, so that they are of order 1. Classes that
-    need a throughput whatever rho is (M,) have a row of their own; 0: they need none.
+    Rows are divided by the throughput that rho requires, so that they are of order 1. A class with
+    ``needs`` (M,) > 0 needs that throughput at every rho, and has a fixed row for it.
     """
     one = np.where(counts, 1.0, 0.0)
     span = np.where(counts, rho * family.isolated_time - family.age, 1.0)
@@ -185,9 +185,9 @@ def _newton(
 
 
 def _start(family: FinishTime, classes: ClassProblem, counts: BoolArray, pole: float) -> float:
-    """Return a rho to begin with: what is attained without pairs, or else with a full share each.
+    """Return a starting rho: the one without pairs, or else the one with a full share for each job.
 
-    The first is too high and the second too low; after one step both are too low, and from there
+    The first is too high and the second too low. After one step both are too low, and from there
     the steps rise to the optimum.
     """
     if len(classes.pair_index) and classes.usable[counts].any(axis=1).all():

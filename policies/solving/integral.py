@@ -3,9 +3,9 @@
     maximise    sum_mj worth_mj x_mj + sum_p pair_worth_p X_p
     subject to  time of every job <= 1, workers of type k in use <= W_k, x and X in {0, 1}
 
-A fraction of a gang may stand for nothing that can run: on 8 workers, 4 for one gang all the time
-and 8 for another half of the time is feasible for the linear program, but the two never fit in one
-round. Whole answers can be run as they are.
+Fractions of gangs may be impossible to run. On 8 workers the linear program accepts a gang of 4 all
+the time and a gang of 8 half of the time, but the two never fit in one round. Whole answers can run
+as they are.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 #: Relative gap at which the search stops.
 GAP = 1e-4
-#: The search near the prices looks at answers that lack so much of the bound more than every
-#: answer must, then so many times more. It ends this close to the best.
+#: The search near the prices looks at answers below the bound by ``MARGIN`` of it more than every
+#: answer must be, then ``MORE`` times that. It ends within ``CLOSE`` of the best.
 MARGIN, MORE, CLOSE = 2e-5, 4.0, 1e-5
-#: Nodes of that search at most; larger ones are left to HiGHS.
+#: Nodes of that search at most; larger searches are left to HiGHS.
 MOST_NEAR = 400_000
 #: Losses up to this part of the bound are rounding: the job may as well run there.
 NOTHING = 1e-8
-#: The search looks at so many columns (those of the least reduced cost) and nodes at most.
+#: Columns (those of the least reduced cost) and nodes of the search at most.
 MOST_COLUMNS, MOST_NODES = 4000, 2000
 
 
@@ -46,8 +46,8 @@ class WholeAnswer:
         x: (M, J) single configurations.
         pair_x: (P,) pairs.
         value: the objective attained.
-        bound: what no allocation, whole or not, can beat.
-        solver: what produced it.
+        bound: bound on the objective of every allocation, whole or not.
+        solver: name of the solver that gave the answer.
     """
 
     x: FloatArray
@@ -66,7 +66,7 @@ class _Columns:
         first: (C,) job.
         second: (C,) second job, -1 for a single configuration.
         demand: (C, K) workers.
-        worth: (C,) what it adds to the objective.
+        worth: (C,) gain in the objective.
         loss: (C,) >= 0 reduced cost: how far below the bound any answer that uses it must stay.
     """
 
@@ -94,7 +94,7 @@ class _Prices:
 
     Attributes:
         worker: (K,) >= 0.
-        time: (M,) >= 0 of each job's: what it loses that waits.
+        time: (M,) >= 0 of each job's time: its loss if it waits.
     """
 
     worker: FloatArray
@@ -108,11 +108,11 @@ class _Ways:
     The ways are the C columns, then M ways to wait.
 
     Attributes:
-        job: (C + M,) whose way it is.
-        loss: (C + M,) what it loses to the job's best.
+        job: (C + M,) the job of each way.
+        loss: (C + M,) loss against the job's best way.
         demand: (C + M, K) workers; none to wait.
-        base: (M,) a way of each job that loses nothing: the filled one, if it does.
-        free: (K,) workers that are free if each job takes it, < 0 where there are too few.
+        base: (M,) a way of each job without loss: the filled one, if it has no loss.
+        free: (K,) workers that are free if each job takes its base, < 0 if there are too few.
     """
 
     job: IntArray
@@ -130,7 +130,7 @@ class _Ways:
         filled: IntArray,
         nothing: float,
     ) -> _Ways:
-        """Lay the ways out; losses up to ``nothing`` count as none."""
+        """Build the ways; losses up to ``nothing`` count as 0."""
         waits = np.arange(classes.size)
         job = np.concatenate((columns.first, waits))
         loss = np.concatenate((columns.loss, prices.time))
@@ -144,12 +144,12 @@ class _Ways:
         return cls(job=job, loss=loss, demand=demand, base=base, free=free)
 
     def change(self, moves: IntArray) -> FloatArray:
-        """Return (A, K) workers that each takes, less those of the job's base."""
+        """Return (A, K) workers that each move takes, less those of the job's base."""
         result: FloatArray = self.demand[moves] - self.demand[self.base[self.job[moves]]]
         return result
 
     def moves(self, limit: float) -> tuple[IntArray, IntArray]:
-        """Return (A,) ways that lose no more, and (I + 1,) where those of each job start.
+        """Return (A,) ways with a loss up to the limit, and (I + 1,) start of each job's ways.
 
         Jobs with the cheapest moves come first.
         """
@@ -170,14 +170,14 @@ def solve_whole(
     """Solve a weighted sum over whole allocations.
 
     The linear program comes first. Its prices give every column a reduced cost, and a greedy fill
-    in that order gives a whole answer. Columns whose reduced cost exceeds the gap between the two
-    can be in no better answer (reduced-cost fixing). Without pairs a search over the few moves that
-    cost little ends it (``kernels.near``), with pairs or if that grows large a branch and bound.
+    in that order gives a whole answer. A column whose reduced cost exceeds the gap between the two
+    is in no better answer (reduced-cost fixing). Without pairs, a search over the few cheap moves
+    (``kernels.near``) finishes. With pairs, or if that search is too large, branch and bound does.
 
     Args:
         classes: every class a single job.
         worth: (M, J) gain in the objective of running a job in a configuration.
-        pair_worth: (P,) likewise of a pair; needed where the table has pairs.
+        pair_worth: (P,) gain of running a pair; needed if the table has pairs.
 
     Returns:
         An answer within 1e-4 of the best whole one, unless the search met its limits on columns
@@ -189,7 +189,7 @@ def solve_whole(
     if len(classes.count) != classes.problem.jobs:
         raise SolveError("a whole allocation is over single jobs; group the jobs by job_number")
     pair_worth = np.zeros(len(classes.pair_index)) if pair_worth is None else pair_worth
-    if not (worth.any() or pair_worth.any()):  # nobody can run: a program without columns
+    if not (worth.any() or pair_worth.any()):  # no job can run: a program without columns
         return WholeAnswer(
             x=np.zeros(worth.shape), pair_x=pair_worth, value=0.0, bound=0.0, solver="none"
         )
@@ -267,10 +267,10 @@ def _near(
 ) -> tuple[IntArray, bool]:
     """Return the columns of the best answer near the prices, and whether it is proven.
 
-    What an answer lacks to the bound is the losses of its jobs, of those that wait too, and the
-    price of the workers that stay free. So an answer that lacks little consists of jobs that lose
-    little each. The search looks at those that lack little more than every answer must, then at
-    more, up to ``filled``.
+    An answer is below the bound by the losses of its jobs (waiting jobs too) plus the price of the
+    free workers. So in an answer near the bound each job has a small loss. The search starts with
+    answers a little further below the bound than every answer must be, then widens up to
+    ``filled``.
     """
     number = len(columns.at)
     ways = _Ways.build(columns, classes, prices, filled, NOTHING * bound)
@@ -338,7 +338,7 @@ def _as_lp(columns: _Columns, classes: ClassProblem, scale: float) -> Any:
 
 
 def _as_arrays(classes: ClassProblem, at: IntArray, singles: int) -> tuple[FloatArray, FloatArray]:
-    """Return (M, J) and (P,) ones where a column is chosen."""
+    """Return (M, J) and (P,) arrays with 1 at the chosen columns."""
     x = np.zeros(singles)
     pair_x = np.zeros(len(classes.pair_index))
     x[at[at < singles]] = 1.0

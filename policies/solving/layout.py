@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Layout:
     """Variables v = (one entry per usable single configuration, one per class pair).
 
-    cvxpy's cost is per expression, so that every figure is one product of a sparse matrix with v:
-    with an expression per job 2,048 jobs took 2.1 s where this takes 0.07.
+    cvxpy's cost is per expression, so every figure is one product of a sparse matrix with v. For
+    2,048 jobs this takes 0.07 s; an expression per job took 2.1 s.
 
     Attributes:
         classes: the classes.
@@ -29,7 +29,7 @@ class Layout:
         throughput: (M,) expression, steps/s of one job.
         time_fraction: (M,) expression, of one job.
         workers: (K,) expression, in use on average.
-        constraints: what every allocation satisfies.
+        constraints: those that every allocation satisfies.
     """
 
     classes: ClassProblem
@@ -73,7 +73,7 @@ class Layout:
         return x, values[len(self.row) :]
 
     def assign(self, x: FloatArray, pair_x: FloatArray) -> None:
-        """Set the variables, so that expressions can be evaluated there."""
+        """Set the variables, so that expressions can be evaluated."""
         self.v.value = np.concatenate((x[self.row, self.column], pair_x))
 
 

@@ -1,4 +1,4 @@
-"""The level program: the one linear program that every family of objectives comes down to.
+"""The level program: the linear program that all families of objectives reduce to.
 
     maximise    price * z + sum_mj cost_mj x_mj + sum_p pair_cost_p X_p
     subject to  gain_m thr_m - slope_m z >= floor_m     (rows with a finite floor)
@@ -6,9 +6,9 @@
                 workers of type k in use       <= W_k
                 x, X >= 0
 
-z is the level that all jobs are lifted to together. Max-min fairness has slope 1 and floor 0, the
-sum of throughputs has no level rows, a second stage holds the level by a floor and slope 0, and
-finish-time fairness is a short sequence of level programs.
+z is the common level of all jobs. Max-min fairness has slope 1 and floor 0. The sum of throughputs
+has no level rows. A second stage holds the level by a floor and slope 0. Finish-time fairness is a
+short sequence of level programs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class LevelProgram:
         classes: rows and capacity.
         gain: (M,) factor of each class's throughput, finite and >= 0.
         slope: (M,) how fast a class's floor rises with the level, >= 0.
-        floor: (M,) floor at level 0; -inf where a class has no level row.
+        floor: (M,) floor at level 0; -inf if a class has no level row.
         cost: (M, J) gain in the objective of a whole class's time in a configuration; None for 0.
-        pair_cost: (P,) likewise of one job pair's time; None for 0.
-        price: what a unit of the level is worth, >= 0; 0 where the program has no level.
-        scale: what an error of the level is relative to, where that is more than the level.
+        pair_cost: (P,) gain in the objective of one job pair's time; None for 0.
+        price: worth of a unit of the level, >= 0; 0 if the program has no level.
+        scale: errors of the level are relative to this, if it is more than the level.
     """
 
     classes: ClassProblem
@@ -75,8 +75,8 @@ class LevelSolution:
         level: z; 0 without a level.
         row_price: (M,) dual of the level rows, >= 0.
         worker_price: (K,) dual of the capacity, >= 0.
-        time_price: (M,) dual of the jobs' time, >= 0; only read where there are pairs.
-        solver: what produced it.
+        time_price: (M,) dual of the jobs' time, >= 0; only read if there are pairs.
+        solver: name of the solver that gave the answer.
         columns: the class pairs that were offered to the solver; None for all.
     """
 
@@ -91,14 +91,14 @@ class LevelSolution:
 
 
 def dual_value(program: LevelProgram, solution: LevelSolution) -> float:
-    """Return what the prices prove: the most that workers' and jobs' time can be worth.
+    """Return the bound that the prices prove: the largest worth of workers' and jobs' time.
 
     For any row prices y >= 0 and worker prices p >= 0 every feasible allocation satisfies
 
         sum cost x + sum_m y_m gain_m thr_m  <=  sum_k p_k W_k + sum_m u_m,
 
-    where u_m is the profit of a class's time. The profits are computed here and not taken from
-    the solver, so the bound holds whatever the solver did.
+    with u_m the profit of a class's time. The profits are computed here and not taken from the
+    solver, so the bound holds even if the solver is wrong.
     """
     classes = program.classes
     y = np.maximum(solution.row_price, 0.0)

@@ -1,4 +1,4 @@
-"""Max-min level, then the largest sum at that level; and weighted sums alone."""
+"""Max-min level, then the largest sum at that level; also weighted sums alone."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 #: How much of the level, relatively, a second stage may give up to rounding.
 HOLD = 1e-8
-#: Up to this many classes a second stage that the kernel gives up on is left to HiGHS; beyond it
-#: (never seen) the answer of the first stage stands.
+#: Up to this many classes HiGHS solves a second stage on which the kernel fails; beyond it (never
+#: seen) the answer of the first stage is final.
 SMALL = 5000
-#: Up to this many classes the second stage sets a price on the level at first; beyond it floors,
-#: which then take half the steps.
+#: Up to this many classes the second stage first sets a price on the level. With more classes it
+#: first uses floors, which then take half the steps.
 FEW = 200
 
 
@@ -67,9 +67,9 @@ def solve_max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> 
 def second_stage(
     program: LevelProgram, first: CheckedSolution, worth: FloatArray
 ) -> CheckedSolution:
-    """Hold the level that was reached and maximise the sum over jobs of worth * thr.
+    """Hold the reached level and maximise the sum over jobs of worth * thr.
 
-    Among jobs that differ in weight alone the sum does not decide; see ``share_out``.
+    The sum does not decide among jobs that differ only in weight; see ``share_out``.
     """
     checked = _largest_sum(program, first, worth)
     solution = checked.solution
@@ -85,17 +85,17 @@ def second_stage(
 def _largest_sum(
     program: LevelProgram, first: CheckedSolution, worth: FloatArray
 ) -> CheckedSolution:
-    """Maximise the sum of worth * thr at the level that was reached.
+    """Maximise the sum of worth * thr at the reached level.
 
-    Where every class is held at its floor by a positive price the sum is fixed already. The answer
-    of the first stage stands where no solver can better it.
+    If a positive price holds every class at its floor, the sum is fixed already. If no solver finds
+    a better answer, the answer of the first stage is final.
     """
     classes = program.classes
     solution = first.solution
     price = solution.row_price * program.slope
     if (price[program.leveled] > 1e-7 * price.max(initial=0.0)).all():
         return first
-    # A job that needs next to nothing would be all that the sum is about.
+    # A job that needs almost no time would dominate the sum.
     need = tiny_fractions(program, solution.level)
     if need is not None:
         worth = worth * (need / TINY)
@@ -129,7 +129,7 @@ def _at_level(
 
 
 def _or_first(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution:
-    """Solve the second stage; where no solver can, the first has the optimum already."""
+    """Solve the second stage; if no solver can, return the first stage, which has the level."""
     try:
         return solve_level(stage, first)
     except SolveError:
@@ -141,8 +141,8 @@ def _both_at_once(
 ) -> CheckedSolution | None:
     """Give the level a price that outweighs the sum; None unless the level comes out as before.
 
-    For a high enough price this is exact, and it spares the kernel a program that, with the level
-    held by floors, has no interior.
+    For a high enough price this is exact. It spares the kernel the program with floors, which has
+    no interior.
     """
     solution = first.solution
     total = float((cost * solution.x).sum())

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 #: HiGHS's default of 1e-7 is too coarse for checks to 1e-7.
 TOLERANCE = 1e-9
-#: The least that HiGHS accepts: an objective may have a second part that counts a millionth.
+#: The smallest that HiGHS accepts: an objective may have a second part of weight 1e-6.
 DUAL_TOLERANCE = 1e-10
-#: Solves of a refined answer: each shrinks what is left of its errors by ``CLOSER`` at most.
+#: Solves of a refined answer: each shrinks the remaining errors by ``CLOSER`` at most.
 REFINEMENTS, CLOSER = 4, 1e6
 #: Steps of a refining solve at most, beside one per column; 10 to 40 are usual.
 MOST_STEPS = 1000
@@ -27,7 +27,7 @@ def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> Leve
     """Solve a level program with HiGHS.
 
     Args:
-        program: what to solve.
+        program: the program.
         columns: (Q,) the class pairs to offer; None for all.
 
     Raises:
@@ -41,12 +41,12 @@ def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> Leve
 
 
 def solve_refined(program: LevelProgram) -> LevelSolution:
-    """Solve a level program with HiGHS as exactly as doubles can tell (Gleixner et al., 2016).
+    """Solve a level program with HiGHS to the precision of doubles (Gleixner et al., 2016).
 
-    HiGHS's tolerances are absolute. If a small class rises by what a large one gives up, they may
-    hide more than the answer. So the errors of an answer, enlarged, are the bounds, right side and
+    HiGHS's tolerances are absolute. If a small class gains what a large class gives up, they may
+    hide more than the answer. So the enlarged errors of an answer become the bounds, right side and
     cost of another program, whose answer corrects the first. Rows have slacks, since their prices
-    are costs too. The interior point method is used: the simplex method has been tried before.
+    are costs too. It uses the interior point method, because the simplex method has failed before.
 
     Raises:
         SolveError: HiGHS found no optimum.
@@ -70,7 +70,7 @@ def solve_refined(program: LevelProgram) -> LevelSolution:
         highs.setOptionValue("solver", "ipm")
         highs.setOptionValue("small_matrix_value", 1e-12)
         for limit in ("ipm_iteration_limit", "simplex_iteration_limit"):
-            highs.setOptionValue(limit, MOST_STEPS + lp.num_col_)  # it has gone round in circles
+            highs.setOptionValue(limit, MOST_STEPS + lp.num_col_)  # HiGHS may cycle
         highs.passModel(lp)
         optimal(highs, program)
         answer = highs.getSolution()
@@ -91,7 +91,7 @@ def optimal(highs: Any, program: LevelProgram) -> None:
     """Run HiGHS to the optimum.
 
     Raises:
-        SolveError: HiGHS found none.
+        SolveError: HiGHS found no optimum.
     """
     highs.run()
     status = highs.modelStatusToString(highs.getModelStatus())
@@ -153,12 +153,12 @@ class Model:
         self.rows = len(self.leveled) + classes.size + len(classes.capacity)
 
     def pair_costs(self, pairs: IntArray) -> FloatArray:
-        """Return (Q,) what the pairs are worth in the objective."""
+        """Return (Q,) the gain of the pairs in the objective."""
         cost = self.program.pair_cost
         return np.zeros(len(pairs)) if cost is None else cost[pairs]
 
     def single_block(self) -> csc_array[Any]:
-        """Return the columns of single configurations, and of the level where there is one.
+        """Return the columns of single configurations, and of the level if the program has one.
 
         Rows: level rows, time rows, worker types.
         """

@@ -1,8 +1,8 @@
 """Lexicographic max-min fairness (water filling), flat and by entity, one linear program per level.
 
-All jobs that are not yet frozen rise together until some of them cannot rise further. A positive
-price of a job's row proves that it cannot rise without another falling, so that no integer program
-is needed to find the bottlenecks (Gavel, OSDI'20, section 4.3, uses one per level).
+All jobs that are not frozen rise together until some of them cannot rise further. A positive price
+of a job's row proves that it cannot rise unless another job falls. So no integer program is needed
+to find the bottlenecks (Gavel, OSDI'20, section 4.3, uses one per level).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
-#: A class is frozen when its row's price is above this part of the largest price. Too high a value
-#: only costs another level program; too low a value would freeze what could still rise.
+#: A class is frozen if its row's price is above this part of the largest price. Too high a value
+#: only costs another level program; too low a value would freeze classes that could still rise.
 BOTTLENECK = 1e-5
-#: How much of its level, relatively, a frozen class may give up to rounding.
+#: How much of its level, relatively, a frozen class may lose to rounding.
 HOLD = 1e-7
-#: How much of its level, relatively, a frozen class may miss while others rise: the kernel hardly
-#: finds its way in what is given up to rounding. The last answer keeps the levels to ``MISS``.
+#: How much of its level, relatively, a frozen class may miss while others rise: with ``HOLD`` alone
+#: the kernel often does not converge. The last answer keeps the levels to ``MISS``.
 LOOSE = 5e-6
-#: What the user is told if a level after the first has no proven answer.
+#: Warning to the user if a level after the first has no proven answer.
 UNPROVEN = (
     "the jobs that are best off ({}) are not lifted further: no solver's answer passed its checks; "
     "check the problem for extreme weights or throughputs"
@@ -78,16 +78,16 @@ def hierarchical_fill(
     order: FloatArray,
     weight: FloatArray | None = None,
 ) -> FamilyAnswer:
-    """Fill by entity: entities share by weight, and pass their share on to their jobs.
+    """Fill by entity: entities share by weight, and divide their share among their jobs.
 
-    At every level an entity's weight is divided among its jobs that can still rise: in proportion
-    to their weights where its policy is "fairness", and all to the first in order where it is
-    "fifo". A job's coefficient_m thr_m rises at the rate of its share (Gavel, OSDI'20, section
+    At every level an entity's weight is divided among its jobs that can still rise. If its policy
+    is "fairness", they share in proportion to their weights; if it is "fifo", the first in order
+    gets all. A job's coefficient_m thr_m rises at the rate of its share (Gavel, OSDI'20, section
     4.3).
 
     Args:
         classes: rows, capacity and pairs. Jobs of different entities must be in different classes,
-            and so must jobs of one FIFO entity (by a key that tells their order).
+            and so must jobs of one FIFO entity (by a key that holds their order).
         coefficient: (M,) > 0.
         entity: (M,) index of each class's entity.
         entity_weight: (E,) > 0.
@@ -123,11 +123,11 @@ def _fill(
     slopes: Callable[[BoolArray], FloatArray],
     miss: float = LOOSE,
 ) -> FamilyAnswer:
-    """Raise, freeze, repeat; once more, and exactly, if the levels cannot be kept together.
+    """Raise, freeze, repeat; run again with exact floors if the levels cannot be kept together.
 
     Args:
         classes: rows, capacity and pairs.
-        coefficient: (M,) > 0 where a class counts.
+        coefficient: (M,) > 0 if a class counts.
         slopes: the rates (M,) at which the active (M,) classes rise; 0 for those that wait.
         miss: how much of its level, relatively, a frozen class may miss while others rise.
     """
@@ -164,7 +164,7 @@ def _fill(
             if final is not None:
                 checked = final
                 break
-        if not frozen.any():  # no price says who cannot rise
+        if not frozen.any():  # no price shows which classes cannot rise
             warnings += (UNPROVEN.format(int(classes.count[active].sum())),)
             break
     assert first is not None
@@ -183,10 +183,10 @@ def _fill(
 
 
 def _eased(program: LevelProgram, before: CheckedSolution) -> LevelProgram:
-    """Lower the floors to what the level before attains, so that a solution is sure to exist.
+    """Lower the floors to the values of the previous level, so that a solution surely exists.
 
-    Checks let a floor be missed by a millionth of the largest, which may be more than HOLD gives
-    way at the smallest.
+    The checks let a floor be missed by a millionth of the largest. At the smallest floor that may
+    be more than ``HOLD`` allows.
     """
     solution = before.solution
     thr = program.classes.effective_throughput(solution.x, solution.pair_x)
@@ -196,9 +196,9 @@ def _eased(program: LevelProgram, before: CheckedSolution) -> LevelProgram:
 def _rest(
     program: LevelProgram, level: FloatArray, active: BoolArray, before: CheckedSolution
 ) -> CheckedSolution | None:
-    """Ask whether any active class can rise at all, once a level came out flat; None if one can.
+    """Test whether any active class can still rise after a flat level; None if one can.
 
-    Behind a full cluster every waiting job of a FIFO entity would cost a level of its own.
+    Without this test, each waiting job of a FIFO entity behind a full cluster would cost one level.
     """
     classes = program.classes
     floor = np.where(level > 0, level * (1.0 - HOLD), -np.inf)
@@ -214,7 +214,7 @@ def _rest(
         pair_cost = (weight / classes.count)[classes.pair_classes] * classes.pair_throughput
         stage = replace(stage, pair_cost=pair_cost.sum(axis=1))
     checked = _first_proven((stage, _eased(stage, before)), before)
-    if checked is None:  # the levels that follow will tell
+    if checked is None:  # the next levels decide
         return None
     best = program.gain * classes.throughput.max(axis=1, initial=0.0)
     flat = float(weight @ np.where(active, level / np.where(active, program.gain, 1.0), 0.0))
@@ -224,7 +224,7 @@ def _rest(
 def _solve(
     program: LevelProgram, before: CheckedSolution | None, miss: float
 ) -> CheckedSolution | None:
-    """Solve one level, starting near the level before, which is feasible; None if nothing can.
+    """Solve one level, starting near the feasible previous level; None if no solver can.
 
     Raises:
         SolveError: no solver's answer to the first level passed its checks.
@@ -260,7 +260,7 @@ def _kept(levels: LevelProgram, last: CheckedSolution) -> tuple[CheckedSolution,
     reached = levels.gain * levels.classes.effective_throughput(solution.x, solution.pair_x)
     if (reached >= levels.floor * (1.0 - HOLD - MISS)).all():
         return last, True
-    # All in proportion to their levels: nothing is held, so that there is room for the kernel.
+    # All rise in proportion to their levels: no class is held, so the kernel has an interior.
     slope = np.where(levels.leveled, levels.floor, 0.0)
     even = replace(levels, slope=slope, floor=np.where(levels.leveled, 0.0, -np.inf))
     try:

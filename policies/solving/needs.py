@@ -1,9 +1,9 @@
-"""What each job needs of its time to reach a level, and jobs that need next to nothing.
+"""The fraction of its time that each job needs to reach a level, and jobs with tiny needs.
 
-Solvers take what is below their tolerances for 0, and a job may need less than that: beside a job
-of months, one that has a second to go asks for a ten-millionth of its time. It must still get it,
-since it alone would lower the level to 0. What is missing there costs the others nothing that could
-be measured, so that it is added by hand.
+Solvers treat values below their tolerances as 0, and a job may need less. Beside a job of months, a
+job with a second left needs a ten-millionth of its time. It must still get that, since alone it
+would lower the level to 0. The missing time costs the other jobs no measurable amount, so ``lift``
+adds it directly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from policies.solving.level import LevelProgram, LevelSolution
     from scheduler.domain.arrays import FloatArray
 
-#: A lifted job gets so much more than it needs, so that rounding does not take it away again.
+#: A lifted job gets this part more than it needs, so that rounding does not remove it again.
 MARGIN = 1e-12
 
 
@@ -27,12 +27,11 @@ def tiny_fractions(program: LevelProgram, level: float) -> FloatArray | None:
     """Return (M,) the least fraction of its time in which a job of each class reaches a level.
 
     Args:
-        program: whose level rows say what a class must reach.
+        program: its level rows say which throughput a class must reach.
         level: z.
 
     Returns:
-        At most ``TINY``, which stands for all that is more and for nothing at all; None where there
-        is nothing else.
+        At most ``TINY``, which stands for larger needs and for no need; None if all are ``TINY``.
     """
     found, fractions = needs(
         program.gain, program.slope, program.floor, program.classes.fastest, level, TINY
@@ -47,14 +46,14 @@ def lift(
     x: FloatArray,
     pair_x: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Give jobs that need next to nothing of their time what they lack of it.
+    """Give jobs that need a tiny fraction of their time the part of it that they lack.
 
     Args:
-        program: what was solved.
-        solution: a solver's answer, whose level and prices are used.
+        program: the program that was solved.
+        solution: a solver's answer; its level and prices are used.
         need: (M,) see ``tiny_fractions``.
         x: (M, J) clipped fractions.
-        pair_x: (P,) likewise; may be changed in place.
+        pair_x: (P,) clipped fractions; may be changed in place.
 
     Returns:
         Fractions that may ask for a little more than there is: see ``ClassProblem.fit``.
@@ -71,7 +70,7 @@ def lift(
     alone = short[classes.usable[short].any(axis=1)]
     if len(alone):
         rent = classes.demand[alone] @ np.maximum(solution.worker_price, 0.0)
-        rent += 1e-9 * max(float(rent.max()), 1e-300)  # where workers cost nothing: the fastest
+        rent += 1e-9 * max(float(rent.max()), 1e-300)  # if workers cost nothing: the fastest
         usable = classes.usable[alone]
         rate = np.where(usable, classes.throughput[alone], 1.0)
         j = np.where(usable, rent / rate, np.inf).argmin(axis=1)
@@ -83,7 +82,7 @@ def lift(
 
 
 def _lift_in_company(program: LevelProgram, m: int, missing: float, pair_x: FloatArray) -> None:
-    """Give jobs of a class that run only in pairs more of their fastest one."""
+    """Give jobs of a class that runs only in pairs more of their fastest pair."""
     classes = program.classes
     mine = classes.pair_classes == m
     rate = np.where(mine, classes.pair_throughput, 0.0)

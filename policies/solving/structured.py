@@ -50,7 +50,7 @@ class _Start:
 
 
 def _start(classes: ClassProblem, gain: FloatArray) -> _Start:
-    """Lay the program out and choose x: half of an even split, thinned where types are full.
+    """Build the arrays and choose x: half of an even split, less on types that are full.
 
     Args:
         classes: rows and capacity.
@@ -76,11 +76,11 @@ def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> L
     """Solve a level program, leaving out its pairs, by the interior-point kernel.
 
     Args:
-        program: what to solve.
+        program: the program.
         near: (M, J) a feasible point to start nearer to, or None.
 
     Returns:
-        Primal and dual answer, or None where the kernel did not converge.
+        Primal and dual answer, or None if the kernel did not converge.
     """
     classes = program.classes
     none = classes.throughput[:0]
@@ -110,18 +110,18 @@ def solve_structured_finish(
     classes: ClassProblem,
     counts: BoolArray,
 ) -> tuple[LevelSolution, float] | None:
-    """Minimise the largest rho in one go: the kernel follows the curved rows themselves.
+    """Minimise the largest rho in one solve: the kernel handles the curved rows directly.
 
     Args:
         age: (M,) as in ``families.FinishTime``.
-        remaining: (M,) likewise.
-        isolated_time: (M,) likewise.
+        remaining: (M,) as in ``families.FinishTime``.
+        isolated_time: (M,) as in ``families.FinishTime``.
         classes: rows and capacity.
         counts: (M,) which classes count.
 
     Returns:
         The solution, with row prices of the rows thr_m >= remaining / (rho isolated_time - age),
-        and rho; or None where the kernel did not converge.
+        and rho; or None if the kernel did not converge.
     """
     start = _start(classes, np.ones(classes.size))
     V, X = start.V, start.X
@@ -160,7 +160,7 @@ def solve_structured_utility(
 
     Args:
         weight: (M,) counted: of a whole class.
-        coefficient: (M,) > 0 where a class counts.
+        coefficient: (M,) > 0 if a class counts.
         alpha: > 0.
         classes: rows and capacity.
         counts: (M,) which classes count.

@@ -1,8 +1,8 @@
-"""Ties between jobs that an objective cannot tell apart.
+"""Break ties between jobs that the objective does not distinguish.
 
-Jobs may differ in weight alone. To a sum over jobs it is all the same which of them runs, so that a
-solver may give the lighter one more. ``share_out`` shares what they hold together in proportion to
-what each needs at the level that all reach.
+Jobs may differ only in weight. A sum over jobs does not depend on which of them runs, so a solver
+may give the lighter job more. ``share_out`` divides their common time in proportion to the need of
+each at the level that all reach.
 
 Jobs may be equal in a whole answer. ``choose_among_equals`` decides which of them run.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: How far, relatively, a class may fall below what it needs by rounding.
 ROUNDING = 1e-9
-#: Halvings of the interval in which a group's factor lies: as many as a double has digits.
+#: Halvings of the interval of a group's factor: about as many as a double has binary digits.
 HALVINGS = 60
 #: Digits to which losses are equal, of the largest worth.
 EQUAL_DIGITS = 12
@@ -29,16 +29,16 @@ EQUAL_DIGITS = 12
 def share_out(
     classes: ClassProblem, x: FloatArray, pair_x: FloatArray, need: FloatArray, worth: FloatArray
 ) -> FloatArray:
-    """Return fractions under which jobs that differ in weight alone get what they need times one c.
+    """Return fractions that give jobs that differ only in weight a common factor c of their need.
 
-    Nothing else changes: what such jobs hold together, and the sum of worth * thr. Classes that
-    would get less than they need keep what they have: they need faster workers than the others.
+    The total of such jobs and the sum of worth * thr do not change. Classes that would get less
+    than they need keep their fractions: they need faster workers than the others.
 
     Args:
         classes: the classes.
         x: (M, J) feasible fractions.
-        pair_x: (P,) likewise; they stay.
-        need: (M,) steps/s that the level asks of a class.
+        pair_x: (P,) feasible fractions; not changed.
+        need: (M,) steps/s that the level requires of a class.
         worth: (M,) of a step/s in the sum.
     """
     group = _alike(classes, worth)
@@ -102,15 +102,15 @@ def choose_among_equals(
 ) -> FloatArray:
     """Return a whole answer of the same worth in which ties between equal jobs are decided.
 
-    Jobs of the same profile, weight and quotas are equal if they have the same worths. Among them
-    those run that run now, then those of the lowest rank. Jobs that run may swap configurations if
-    their worths differ by the same in each. Of them each keeps the configuration that it holds, if
-    the answer uses it; those of the lowest rank get the dearest of the others.
+    Jobs of the same profile, weight and quotas are equal if they have the same worths. Among equal
+    jobs, those that run now come first, then those of the lowest rank. Jobs that run may swap
+    configurations if their worths differ by the same in each. Each of these keeps its present
+    configuration if the answer uses it; the lowest ranks get the most valuable of the rest.
 
     Args:
         classes: every class a single job.
         x: (N, J) zeros and ones.
-        worth: (N, J) of running a job in a configuration; 0 where it cannot.
+        worth: (N, J) of running a job in a configuration; 0 if it cannot.
         rank: (N,) ascending.
     """
     choice = np.where(x.any(axis=1), x.argmax(axis=1), -1)
@@ -125,7 +125,7 @@ def choose_among_equals(
 def _deal(
     classes: ClassProblem, choice: IntArray, worth: FloatArray, rank: FloatArray, key: FloatArray
 ) -> None:
-    """Deal the configurations of jobs with equal rows of ``key`` out among these jobs.
+    """Distribute the configurations of jobs with equal rows of ``key`` among these jobs.
 
     Args:
         classes: every class a single job.
