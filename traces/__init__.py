@@ -1,4 +1,4 @@
-"""Workload formats in, jobs out; throughput tables; generators."""
+"""Reads workload formats into jobs; throughput tables; workload generators."""
 
 from traces.bundle import BUNDLED, bundled
 from traces.cluster import read_cluster, read_prices

@@ -15,7 +15,7 @@ _FILES = {
 }
 _WORD = "bundled"
 
-#: What ``bundled`` knows: a trace, a throughput table, prices, and a cluster.
+#: Names that ``bundled`` accepts: a trace, a throughput table, prices, and a cluster.
 BUNDLED = tuple(_FILES)
 
 
@@ -34,14 +34,14 @@ def bundled(name: str) -> Path:
 
 
 def resolve(path: str | os.PathLike[str], *, usual: str) -> str:
-    """Return the path meant: ``bundled`` and ``bundled:NAME`` stand for files of the package.
+    """Return the path; ``bundled`` and ``bundled:NAME`` stand for files of the package.
 
     Args:
-        path: what the user gave.
-        usual: the name that ``bundled`` alone stands for here.
+        path: the user's text.
+        usual: the name that ``bundled`` alone stands for.
 
     Raises:
-        InputError: nothing is bundled under that name.
+        InputError: the package has no file of that name.
     """
     text = os.fspath(path)
     word, separator, name = text.partition(":")

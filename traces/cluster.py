@@ -37,7 +37,7 @@ def read_cluster(
         The cluster; worker types in the order of the spec or the file.
 
     Raises:
-        ClusterError: spec or file are malformed; of a file all faults at once.
+        ClusterError: the spec or the file is malformed; the message lists all faults of a file.
     """
     text = resolve(path_or_spec, usual="cluster")
     if Path(text).suffix.lower() in (".yaml", ".yml") or Path(text).is_file():
@@ -47,7 +47,7 @@ def read_cluster(
 
 
 def read_prices(path: str | os.PathLike[str] | None = None) -> dict[str, float]:
-    """Read prices: a YAML mapping ``cost_usd_per_hour`` from worker type to the price of one.
+    """Read prices: a YAML mapping ``cost_usd_per_hour`` from worker type to price per worker.
 
     Args:
         path: the file, or None for the bundled list prices (illustrative; the file has its source).
@@ -144,7 +144,7 @@ class _Checker:
         required: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
     ) -> dict[Any, Any]:
-        """Return the mapping; any key is allowed where none is required or optional."""
+        """Return the mapping; if no key is required or optional, any key is allowed."""
         if not isinstance(value, dict):
             self.fault(place, value, "must be a mapping")
             return {}

@@ -36,16 +36,16 @@ def complete(
     Args:
         drafts: the lines of the file.
         path: for messages.
-        throughputs: needed where job types are drawn, durations become steps, or SLOs are given.
-        seed: of the draw of job types.
+        throughputs: needed if job types are drawn, durations become steps, or SLOs are given.
+        seed: for the draw of job types.
         reference: the worker type that durations refer to, or None for the table's usual one.
         further_types: job types that the table need not know, and the worker types of each.
 
     Returns:
-        The jobs in the order of the file, and notes on what was done.
+        The jobs in the order of the file, and notes for the reader.
 
     Raises:
-        TraceError: a job type is unknown, an id is there twice, or the table is needed and missing.
+        TraceError: a job type is unknown, an id occurs twice, or the needed table is missing.
     """
     _check_ids(drafts, path)
     notes = list(drafts.notes)
@@ -72,9 +72,9 @@ def complete(
 
 
 class _Speeds:
-    """Steps/s on the reference worker type, or if a job does not run there, on its fastest.
+    """Steps/s on the reference worker type; if a job does not run there, on its fastest type.
 
-    Of an elastic job at the smallest of its worker counts at which it runs.
+    For an elastic job, at the smallest worker count at which it runs.
     """
 
     def __init__(self, table: ThroughputTable, reference: str) -> None:
@@ -139,12 +139,12 @@ def _check_types(
 def _drawn(
     drafts: Drafts, table: ThroughputTable, reference: str, path: str, seed: int
 ) -> list[str]:
-    """Return the types, those that are missing drawn uniformly among those that can run."""
+    """Return the types; missing ones are drawn uniformly among the types that can run."""
     runnable: dict[int, list[str]] = {}
     for (job_type, scale_factor), row in sorted(table.isolated.items()):
         if row.get(reference, 0.0) > 0.0:
             runnable.setdefault(scale_factor, []).append(job_type)
-    # One number per job, whether it needs one or not: a job's draw depends on its position only.
+    # One number per job, even if not needed, so that a job's draw depends only on its position.
     uniform = np.random.default_rng(seed).random(len(drafts.jobs)).tolist()
     types = []
     for draft, u in zip(drafts.jobs, uniform, strict=True):

@@ -1,4 +1,4 @@
-"""Drafts: what a line of a trace says, before job types, steps and deadlines are settled."""
+"""Drafts: the lines of a trace before job types, steps and deadlines are resolved."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Draft:
     Attributes:
         line: 1-based line of the file.
         arrival_s: as in the file; ``Drafts.relative`` says whether the first one becomes 0.
-        scale_factor: workers that it holds at once.
+        scale_factor: workers that the job holds at once.
         job_id: or empty, for its position in the file.
-        job_type: or empty, for one that is drawn.
-        total_steps: or None, where ``duration_s`` says it.
+        job_type: or empty, for a type to be drawn.
+        total_steps: or None if ``duration_s`` is given.
         duration_s: seconds on the reference worker type, or None.
         slo: deadline as a multiple of the duration on the reference worker type, or None.
         deadline_s: absolute deadline, or None.
         weight: importance.
         entity: team or user.
-        max_failures: failures of its own that are retried.
+        max_failures: failures of the job itself that are retried.
         restart_s: seconds of work that a change of workers costs.
-        restarts: the same on some workers, see ``Job.restarts``.
-        scale_factors: worker counts at which it can run, ascending; empty for one alone.
-        labels: carried along.
-        checkpoints: whether it saves its work when it has to leave.
-        preemptible: whether others may have its workers before it is done.
-        min_run_time_s: for which a lease is not taken back.
-        worker_types: types that it may run on, sorted; empty for any.
-        mixed_gangs: whether it may run on workers of two types at once.
-        conditions: under what conditions it may run; None: under none.
+        restarts: the same for some workers, see ``Job.restarts``.
+        scale_factors: worker counts at which the job can run, ascending; empty for a single one.
+        labels: passed on unchanged.
+        checkpoints: whether the job saves its work when it is preempted.
+        preemptible: whether other jobs may take its workers before it completes.
+        min_run_time_s: time for which a lease is not revoked.
+        worker_types: allowed worker types, sorted; empty for any.
+        mixed_gangs: whether the job may run on workers of two types at once.
+        conditions: conditions under which the job may run; None without any.
     """
 
     line: int
@@ -71,8 +71,8 @@ class Drafts:
     Attributes:
         jobs: in the order of the file.
         relative: whether arrivals count from the earliest one.
-        size_field: what the file calls the scale factor, for messages.
-        notes: what the file says about itself.
+        size_field: the file's name of the scale factor, for messages.
+        notes: the file's remarks about itself.
     """
 
     jobs: list[Draft]

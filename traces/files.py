@@ -1,4 +1,4 @@
-"""Reading text with clear errors, and writing files so that no half of one is ever left."""
+"""Read text with clear errors, and write files atomically."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Open a file that appears under its name only when the block ends without an error.
+    """Open a file that appears under its name only if the block ends without an error.
 
     Raises:
         TraceError: the folder cannot be written to.
@@ -93,10 +93,10 @@ class Line:
         """Return a finite float within bounds.
 
         Args:
-            text: what stands in the file.
+            text: the text in the file.
             field: its name.
-            at_least: least value allowed.
-            above: when given, the value must be greater than this one.
+            at_least: smallest allowed value.
+            above: if given, the value must be greater than this.
         """
         try:
             value = float(text)
@@ -109,7 +109,7 @@ class Line:
         return value
 
     def integer_in(self, text: str, field: str, *, at_least: int = 0) -> int:
-        """Return an integer that is not below a bound."""
+        """Return an integer that is at least ``at_least``."""
         try:
             value = int(text)
         except ValueError:

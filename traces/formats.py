@@ -1,4 +1,4 @@
-"""Find formats of traces by name: ours, and plugins of the group ``leasehold.traces``."""
+"""Find trace formats by name: built-in ones, and plugins of the group ``leasehold.traces``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 GROUP: Final = "leasehold.traces"
 
-#: name -> module:attribute, in the order in which files are tried. Imported on demand; kept here
-#: and not as entry points, so that a source checkout that is not installed has them too.
+#: name -> module:attribute, in the order in which formats are tried. Imported on demand. Not entry
+#: points, so that a source checkout that is not installed has them too.
 BUILT_IN: Final[dict[str, str]] = {
     "gavel": "traces.readers.gavel:GAVEL",
     "shockwave": "traces.readers.gavel:SHOCKWAVE",
@@ -38,14 +38,14 @@ class Parser(Protocol):
     """Reads a whole file."""
 
     def __call__(self, text: str, *, path: str) -> Drafts:
-        """Return what the lines say, in their order.
+        """Return the drafts of the lines, in their order.
 
         Args:
             text: the file's content; never blank.
             path: its name, for messages.
 
         Raises:
-            TraceError: a line is malformed; ``traces.files.Line`` makes it with the place.
+            TraceError: a line is malformed; ``traces.files.Line`` builds it with the place.
         """
         ...
 
@@ -56,10 +56,10 @@ class TraceFormat:
 
     Attributes:
         parse: reads a whole file.
-        starts: whether a file is of this format, told by its first line that is neither blank nor
-            begins with ``#``. Of several formats that say so the first one is taken; ours are asked
-            before plugins.
-        shape: what its files look like, a few words for messages.
+        starts: whether a file has this format, judged by its first line that is neither blank nor
+            begins with ``#``. The first format that says yes is used; built-in ones come before
+            plugins.
+        shape: a few words about the look of its files, for messages.
     """
 
     parse: Parser
@@ -68,7 +68,7 @@ class TraceFormat:
 
 
 def format_names() -> tuple[str, ...]:
-    """Return every name that can be used: ours, then those of plugins, which are not imported."""
+    """Return every usable name: built-in ones, then those of plugins, which are not imported."""
     return (*BUILT_IN, *sorted({p.name for p in entry_points(group=GROUP)} - BUILT_IN.keys()))
 
 
@@ -76,7 +76,7 @@ def trace_format(name: str) -> TraceFormat:
     """Return the format of that name.
 
     Raises:
-        InputError: there is none, or its plugin cannot be used.
+        InputError: no format has that name, or its plugin cannot be used.
     """
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
@@ -96,7 +96,7 @@ def trace_format(name: str) -> TraceFormat:
 
 
 def plugin_formats() -> dict[str, TraceFormat]:
-    """Import and return the plugins by name; what cannot be used is warned of and left out."""
+    """Import and return the plugins by name; one that fails is left out with a warning."""
     found: dict[str, TraceFormat] = {}
     for name in format_names()[len(BUILT_IN) :]:
         try:
@@ -111,7 +111,7 @@ def _loaded(plugin: EntryPoint) -> TraceFormat:
     called = f"trace format '{plugin.name}' ({plugin.value} of {origin})"
     try:
         found = plugin.load()
-    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+    except Exception as error:  # a plugin may raise anything; the error names it
         raise InputError(f"{called} failed: {type(error).__name__}: {error}") from error
     if not isinstance(found, TraceFormat):
         raise InputError(

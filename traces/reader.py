@@ -1,4 +1,4 @@
-"""Reading traces: the format is told by the content."""
+"""Read traces; the content determines the format."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def read_trace(
 
     Args:
         path: the file; ``bundled`` stands for the small trace of the package.
-        format: a name such as those in ``FORMATS``, or ``auto`` to tell it by the first line.
+        format: a name such as those in ``FORMATS``, or ``auto`` to detect it by the first line.
         throughputs: checks job types; needed for workloads without job types or steps, and for
             deadlines that are multiples of a duration.
-        seed: of the draw of job types, where the workload has none.
+        seed: for the draw of job types, if the workload has none.
         reference_worker_type: the worker type that durations refer to; None for the table's usual
             one (``traces.tables.reference``).
         limit: keep only that many jobs, the first to arrive.
@@ -98,7 +98,7 @@ def _check_dependencies(
     *,
     path: str,
 ) -> None:
-    """Refuse dependencies on what is not there when a job comes, as the service does."""
+    """Refuse dependencies on jobs that do not exist when a job arrives, as the service does."""
     seen: set[str] = set()
     for job in jobs:
         asked = conditions.get(job.job_id)
@@ -114,10 +114,10 @@ def _check_dependencies(
 
 
 def detect_format(text: str, *, path: str) -> str:
-    """Tell a trace's format by its first line.
+    """Detect a trace's format by its first line.
 
     Raises:
-        TraceError: no format is like this.
+        TraceError: no format matches.
     """
     lines = text.split("\n")
     content = ((i, s) for i, s in enumerate(lines, 1) if s.strip() and s[0] != "#")
@@ -131,13 +131,13 @@ def detect_format(text: str, *, path: str) -> str:
         try:
             if known.starts(line):
                 return name
-        except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+        except Exception as error:  # a plugin may raise anything; the error names it
             raise InputError(
                 f"trace format '{name}' failed to tell whether {path} is of it: "
                 f"{type(error).__name__}: {error}; name the format by --format"
             ) from error
     if columns_of(line) & set(FIELDS):
-        return "csv"  # whose reader says what is wrong with it
+        return "csv"  # its reader reports the fault
     known_ones = (f"{name} ({known.shape})" for name, known in (ours | plugins).items())
     tabs = line.count("\t")
     raise TraceError(

@@ -1,4 +1,4 @@
-"""What a trace holds, in figures."""
+"""Figures about a trace."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def summarise(
     """Return figures about a trace, ready for JSON.
 
     Args:
-        trace: what to look at.
+        trace: the trace.
         throughputs: adds durations and work on the reference worker type. Jobs that the table does
-            not know there are left out of those and counted.
+            not know there are left out and counted.
         reference_worker_type: None for the table's usual one.
 
     Returns:
-        ``source, format, jobs, span_s, arrivals_per_hour`` (None where all arrive together),
+        ``source, format, jobs, span_s, arrivals_per_hour`` (None if all arrive together),
         ``scale_factors`` (jobs by worker counts, ``"1 2 4"`` for one that runs at each of them),
         ``job_types, entities`` (counts), ``deadlines`` (how many), ``notes``, and
         with throughputs ``reference_worker_type, duration_mean_s, duration_p50_s, duration_p95_s,

@@ -1,4 +1,4 @@
-"""A trace: jobs in order of arrival, and where they come from."""
+"""A trace: jobs in order of arrival, and their source."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Under what conditions a job may run; only the service, and replays of it, heed them.
+    """Conditions under which a job may run; only the service and its replays use them.
 
     Attributes:
-        project: whose quota it falls under; empty for the default one.
-        depends_on: ids of jobs of the trace that have to complete before it may run.
-        array_index: its position in the array that it is a part of, or None.
-        max_run_time_s: how long it may hold workers in all, or None.
-        retry_oom: whether running out of memory is retried like another failure.
+        project: the job's project, which sets its quota; empty for the default project.
+        depends_on: ids of jobs of the trace that must complete before the job may run.
+        array_index: the job's position in its array, or None.
+        max_run_time_s: total time for which the job may hold workers, or None.
+        retry_oom: whether running out of memory is retried like other failures.
     """
 
     project: str = ""
@@ -39,9 +39,9 @@ class Trace:
         jobs: sorted by arrival; jobs that arrive together keep the order of the file.
         source: the file, or the generator's name.
         format: as in ``traces.formats.format_names``, or ``generated``.
-        notes: what a reader of results should know: how job types were drawn, which worker type
-            durations refer to, where the figures come from.
-        conditions: job id -> under what conditions it may run; jobs that have none are left out.
+        notes: remarks for readers of results: how job types were drawn, which worker type durations
+            refer to, where the figures come from.
+        conditions: job id -> conditions under which it may run; jobs without any are left out.
     """
 
     jobs: tuple[Job, ...]

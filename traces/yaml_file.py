@@ -17,12 +17,12 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
     """Return the document of a YAML file.
 
     Raises:
-        TraceError: the file cannot be read, is no YAML, or has a key twice.
+        TraceError: the file cannot be read, is not YAML, or has a key twice.
     """
     import yaml  # noqa: PLC0415  the command line starts faster without it
 
     class Strict(yaml.SafeLoader):
-        """PyYAML lets the last of two equal keys win, which hides a slip."""
+        """Loader that refuses duplicate keys; PyYAML alone keeps the last of them silently."""
 
         def get_single_node(self) -> Any:
             node = super().get_single_node()
@@ -34,7 +34,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
             for key_node, _ in node.value:
                 key = self.construct_object(key_node, deep=True)
                 if not isinstance(key, Hashable):
-                    break  # the library refuses it with a message of its own
+                    break  # the library refuses it with its own message
                 if key in seen:
                     raise yaml.MarkedYAMLError(
                         problem=f"the key {key!r} is there twice; keep one",

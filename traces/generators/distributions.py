@@ -1,9 +1,9 @@
 """The distributions that generators draw from.
 
 Gavel's figures are those of its generator (Narayanan et al., OSDI 2020, section 7.1). The
-Philly-like ones are fitted to the public jobs of Jeon et al. (ATC 2019): the log-mean of the
-durations of single workers and of gangs with the deviation that reproduces their mean, shares of
-gang sizes and of virtual clusters, arrivals by hour and weekday.
+Philly-like figures are fitted to the public jobs of Jeon et al. (ATC 2019). They are the log-mean
+of durations for single workers and gangs, with the deviation that reproduces their mean; shares of
+gang sizes and virtual clusters; and arrivals by hour and weekday.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ def weekly_profile() -> FloatArray:
 
 
 def diurnal_arrivals(rng: np.random.Generator, jobs: int, rate_per_hour: float) -> FloatArray:
-    """Return (jobs,) ascending seconds of a Poisson process whose rate follows the week.
+    """Return (jobs,) ascending seconds of a Poisson process with a rate that follows the week.
 
-    The profile starts on a Monday; then all is moved so that the first job arrives at 0. The points
-    of a process of rate 1 are sent through the inverse of the accumulated rate, which is exact.
+    The profile starts on a Monday; then all times are shifted so that the first job arrives at 0.
+    The points of a process of rate 1 pass through the inverse of the accumulated rate, which is
+    exact.
     """
     profile = weekly_profile() * rate_per_hour
     unit = np.cumsum(rng.exponential(1.0, jobs))

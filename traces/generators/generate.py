@@ -50,11 +50,11 @@ def generate(
 
     ``philly`` resembles Microsoft's cluster (Jeon et al., ATC 2019; the figures are fitted to the
     public 82,247 jobs): log-normal durations with a heavy tail, longer for gangs, gangs of up to 32
-    (with ``multi``; else 1), virtual clusters of unequal size as entities, and arrivals whose rate
+    (with ``multi``; else 1), virtual clusters of unequal size as entities, and an arrival rate that
     follows the hour of the day and the day of the week.
 
     Job types are drawn uniformly among those that run at the job's scale factor on the reference
-    worker type; a job of duration d gets the steps that it does in d seconds there, rounded.
+    worker type. A job of duration d gets the steps that it runs in d seconds there, rounded.
 
     Args:
         kind: one of ``KINDS``.
@@ -62,7 +62,7 @@ def generate(
         throughputs: job types and steps/s.
         rate_per_hour: mean arrivals per hour; None for all at time 0. The first job arrives at 0.
         multi: whether there are gangs.
-        seed: of every draw.
+        seed: for every draw.
         reference_worker_type: the worker type that durations refer to; None for the table's usual
             one (``traces.tables.reference``).
 

@@ -1,1 +1,1 @@
-"""Readers of trace formats: one a file."""
+"""Readers of trace formats, one per file."""

@@ -1,7 +1,7 @@
 """Traces of Gavel and of Shockwave: tab-separated, without a header.
 
-Gavel's (Narayanan et al., OSDI 2020) have 10 columns, its older ones 7; Shockwave's (Zheng et al.,
-NSDI 2023) are Gavel's with the batch size mode and the duration added.
+Gavel's traces (Narayanan et al., OSDI 2020) have 10 columns, its older ones 7. Shockwave's (Zheng
+et al., NSDI 2023) add the batch size mode and the duration to Gavel's.
 """
 
 from __future__ import annotations

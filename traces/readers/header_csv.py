@@ -55,7 +55,7 @@ class HeaderCsv:
 
         Args:
             required: columns that must be there.
-            optional: columns that may be there; None allows any.
+            optional: columns that are allowed; None allows any.
 
         Raises:
             TraceError: a column is missing, unknown or there twice, or no row follows.
@@ -98,11 +98,11 @@ def _split(lines: list[str], path: str, skipped: int) -> Iterator[tuple[int, lis
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return the question for a name that is close to a known one, or that lacks its unit.
+    """Return a suggestion for a name that is close to a known one, or that lacks its unit.
 
     Args:
         name: as it was written.
-        known: what there is.
+        known: the known names.
     """
     names = list(known)
     with_unit = [other for other in names if other.rpartition("_")[0] == name]

@@ -52,9 +52,9 @@ FIELDS = (
     "worker_types",
     "mixed_gangs",
 )
-#: What only the service heeds; written where a trace has any of it.
+#: Fields that only the service uses; written if a trace has any of them.
 _CONDITIONS = tuple(field.name for field in fields(Conditions))
-#: What few jobs say, and what it is if they do not; written if a job of the trace says one.
+#: Rare fields with their defaults; written if a job of the trace has another value.
 _USUAL = {
     "restarts": {},
     "checkpoints": True,
@@ -66,7 +66,7 @@ _USUAL = {
 #: Fields that are JSON objects, also in a CSV.
 _OBJECTS = ("labels", "restarts")
 _FLAGS = ("retry_oom", "checkpoints", "preemptible", "mixed_gangs")
-#: What stands for other fields, which are written.
+#: Fields that stand for other fields; the other fields are written.
 _INSTEAD = ("duration_s", "min_workers", "max_workers")
 _WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *_CONDITIONS, *_USUAL})
 _TEXT = ("job_id", "job_type", "entity", "project")
@@ -104,7 +104,7 @@ def parse_native_jsonl(text: str, *, path: str) -> Drafts:
 
 
 def _strings(content: str, line: Line) -> dict[str, str]:
-    """Return the object's fields as text, as they would stand in the CSV."""
+    """Return the object's fields as the CSV would write them."""
     try:
         row = json.loads(content)
     except json.JSONDecodeError as error:
@@ -130,7 +130,7 @@ def _strings(content: str, line: Line) -> dict[str, str]:
 
 
 def _plain(name: str, value: object) -> object:
-    """Return a list of ids or counts, or a yes or no, as it would stand in the CSV."""
+    """Return a list of ids or counts, or a yes or no, as the CSV would write it."""
     lists = ("depends_on", "worker_types")
     if name in lists and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return " ".join(value)
@@ -143,7 +143,7 @@ def _plain(name: str, value: object) -> object:
 
 
 def _draft(row: Mapping[str, str], line: Line) -> Draft:
-    """Build a draft from the fields that are there."""
+    """Build a draft from the fields that are given."""
     if ("total_steps" in row) == ("duration_s" in row):
         line.fail(
             "give either total_steps or duration_s",
@@ -192,7 +192,7 @@ def _conditions(row: Mapping[str, str], line: Line) -> Conditions | None:
 
 
 def _flag(row: Mapping[str, str], field: str, line: Line, *, usual: bool = True) -> bool:
-    """Return a yes or no; the usual one if nothing stands."""
+    """Return a yes or no; the default if the field is empty."""
     value = row.get(field, str(usual)).lower()
     if value not in {"true", "false"}:
         line.fail("it must be true or false", field=field, value=row[field])
@@ -247,7 +247,7 @@ def _restarts(text: str, line: Line) -> Mapping[str, float]:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """Return a JSON object, or None if a text is none; an empty one of no text."""
+    """Return a JSON object; None if the text is not one; an empty one for an empty text."""
     try:
         found = json.loads(text or "{}")
     except json.JSONDecodeError:
@@ -259,8 +259,7 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Write a trace in a native format; the jobs that are read back are equal.
 
     Args:
-        trace: what to write. Its notes become comments of the CSV; JSON lines have no place for
-            them.
+        trace: the trace. Its notes become comments of the CSV; JSON lines have no place for them.
         path: ``.csv``, or ``.jsonl`` for JSON lines. Replaced as a whole, or left as it was when an
             error occurs.
 
@@ -294,7 +293,7 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 def _asked(conditions: Conditions | None) -> dict[str, Any]:
-    """Return a job's conditions as they stand in a file."""
+    """Return a job's conditions as a file writes them."""
     asked = conditions or Conditions()
     row = {name: getattr(asked, name) for name in _CONDITIONS}
     return row | {
@@ -304,7 +303,7 @@ def _asked(conditions: Conditions | None) -> dict[str, Any]:
 
 
 def _rare(job: Job) -> dict[str, Any]:
-    """Return what few jobs say as it stands in a file."""
+    """Return a job's rare fields as a file writes them."""
     row: dict[str, Any] = {name: getattr(job, name) for name in _USUAL}
     row |= {"restarts": dict(job.restarts), "worker_types": " ".join(job.worker_types)}
     return {n: str(v).lower() if isinstance(v, bool) else v for n, v in row.items()}

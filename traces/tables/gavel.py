@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ALONE = "null"
-#: What ends the names of worker types whose rows are of gangs on several nodes.
+#: Suffix of worker types for gangs on several nodes.
 SPREAD = "_unconsolidated"
 
 

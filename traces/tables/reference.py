@@ -17,9 +17,9 @@ def reference_worker_type(throughputs: ThroughputTable, wanted: str | None = Non
     """Return the worker type on which a job of duration d takes d seconds.
 
     Args:
-        throughputs: the table whose worker types are known.
-        wanted: the choice of the user, or None for ``v100`` (Gavel's) where it runs at least 9 of
-            10 profiles, and else the worker type that runs the most profiles, the fastest of those.
+        throughputs: the table.
+        wanted: the choice of the user. None: ``v100`` (Gavel's) if it runs at least 9 of 10
+            profiles, and else the fastest of the worker types that run the most profiles.
 
     Raises:
         InputError: the table does not know the wanted type.

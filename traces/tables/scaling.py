@@ -1,4 +1,4 @@
-"""Throughputs at worker counts that a table does not know, by a stated rule."""
+"""Throughputs at worker counts that a table lacks, by a fixed rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def with_counts(table: ThroughputTable, counts: Iterable[int]) -> ThroughputTable:
-    """Return the table with rows for some worker counts if it derives them, else as it is."""
+    """Return the table with rows for some worker counts if it derives them, else unchanged."""
     return extend_scale_factors(table, counts) if table.derive_counts else table
 
 
@@ -27,20 +27,20 @@ def extend_scale_factors(
 ) -> ThroughputTable:
     """Add rows for scale factors that a job type lacks.
 
-    For each job type that distributes (it has a row at some scale factor > 1) and each worker type,
-    by the rules of ``scheduler.domain.throughputs.scaling`` from the scale factors at which it
-    runs there, or does not.
+    Rows are added for each job type that distributes (it has a row at some scale factor > 1) and
+    each worker type. They follow the rules of ``scheduler.domain.throughputs.scaling`` from the
+    scale factors at which the job type runs there, or does not.
 
-    If no job type has a row beyond scale factor 1, all are taken to distribute. Rows that are there
-    already stay as they are. Pairs are not extended.
+    If no job type has a row beyond scale factor 1, all are assumed to distribute. Existing rows do
+    not change. Pairs are not extended.
 
     Args:
-        table: what is known.
-        scale_factors: those that are wanted.
+        table: the known throughputs.
+        scale_factors: the wanted scale factors.
         efficiency_per_doubling: share of the linear speed-up kept at each doubling, in (0, 1].
 
     Returns:
-        The table with the rows added; the table itself when none is.
+        The table with the rows added; the table itself if no row is added.
     """
     if not 0.0 < efficiency_per_doubling <= 1.0:
         raise InputError(

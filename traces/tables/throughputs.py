@@ -39,7 +39,7 @@ def read_throughputs(
     derive_counts: bool = False,
     locality: bool = False,
 ) -> ThroughputTable:
-    """Read a throughput table; the format is told by the content.
+    """Read a throughput table; the content determines the format.
 
     Args:
         path: Gavel's JSON, or the native CSV (``docs/reference/traces.md``); ``bundled`` stands for
@@ -67,7 +67,7 @@ def read_throughputs(
 
 
 def _with_spread(table: ThroughputTable) -> ThroughputTable:
-    """Return the table with what it says of gangs on several nodes as ``spread``."""
+    """Return the table with its rows for gangs on several nodes as ``spread``."""
     several = [name for name in table.worker_types if name.endswith(SPREAD)]
     if not several:
         raise InputError(
@@ -94,10 +94,10 @@ def _of_one_node(row: Mapping[str, _Figure]) -> dict[str, _Figure]:
 
 
 def write_throughputs(table: ThroughputTable, path: str | os.PathLike[str]) -> None:
-    """Write a table as native CSV; what is read back is equal.
+    """Write a table as native CSV; reading it back gives an equal table.
 
     Args:
-        table: what to write. Every pair is written once, its smaller key first.
+        table: the table. Every pair is written once, its smaller key first.
         path: replaced as a whole, or left as it was when an error occurs.
 
     Raises:
