@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from agent.backend import NodeBackend, NodeJobs
 
 _log = logging.getLogger("leasehold.agent")
-#: A part of a host name; machines have names with underscores, too.
+#: A part of a host name; some machines have underscores in their names.
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
-#: The scheduler's address where none is given.
+#: The scheduler's address if no other is given.
 DEFAULT_SERVER = "http://127.0.0.1:8642"
 #: Environment variables; a command line can be read by every user of the machine.
 TOKEN_VARIABLE = "LEASEHOLD_AGENT_TOKEN"  # noqa: S105 - a variable's name
@@ -45,27 +45,27 @@ ENROLMENT_VARIABLE = "LEASEHOLD_ENROLMENT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What ``leasehold agent`` can be told.
+    """Options of ``leasehold agent``.
 
     Attributes:
         servers: addresses of the scheduler's processes.
         node: the node's name; empty: the host name.
-        workers: declared workers such as ``v100:4``; empty: asked of NVML.
+        workers: declared workers such as ``v100:4``; empty: found by NVML.
         worker_names: worker type by NVML's product name.
         state_dir: private folder, kept over restarts; None: of this user.
         token: the bearer token; empty: from the file, the state folder, or an enrolment.
-        token_file: a file with the token; read again when the scheduler refuses it.
-        enrolment: one-time secret, used where there is no token yet.
-        enrolment_file: a file with it.
-        ca_file: certificates that the scheduler's is checked against.
-        address: where rank 0 of a gang on this node is reachable; empty: the local address of the
-            route to the scheduler.
-        backend: what runs the jobs; local processes unless told otherwise.
-        stop_jobs: whether the jobs leave when the agent does; otherwise they go on and the next
-            agent finds them.
+        token_file: a file with the token; read again if the scheduler refuses the token.
+        enrolment: one-time secret, used if there is no token yet.
+        enrolment_file: a file with the one-time secret.
+        ca_file: certificates that verify the scheduler's certificate.
+        address: address of this node for rank 0 of a gang; empty: the local address of the route to
+            the scheduler.
+        backend: runs the jobs; local processes by default.
+        stop_jobs: whether the jobs stop when the agent stops; if not, they go on and the next agent
+            finds them.
         settings: times of the loop.
         link: times of the link.
-        upload: how output is sent.
+        upload: settings for sending output.
     """
 
     servers: tuple[str, ...] = (DEFAULT_SERVER,)
@@ -89,12 +89,12 @@ class AgentOptions:
 async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None) -> None:
     """Run an agent until ``stop`` is set or the call is cancelled.
 
-    Cancelling leaves the jobs running whatever the options say.
+    If the call is cancelled, the jobs go on, whatever the options say.
 
     Raises:
         InputError: an option cannot be used.
-        NotPermittedError: the enrolment was refused; in a group: the scheduler refuses the token at
-            the first contact.
+        NotPermittedError: the enrolment was refused; or, in a group: the scheduler refuses the
+            token at the first contact.
         ClusterError: there is no GPU here and no worker was declared.
     """
     stop = stop or asyncio.Event()
@@ -153,7 +153,7 @@ async def _join(
 
 
 async def _serve(agent: Agent, stop: asyncio.Event, line: str, *, stop_jobs: bool) -> None:
-    """Run an agent until it is stopped; the line is logged once it can be reached."""
+    """Run an agent until it is stopped; log the line when the agent is reachable."""
     running = asyncio.ensure_future(agent.run(on_open=lambda: _log.info("%s", line)))
     try:
         stopped = asyncio.ensure_future(stop.wait())
@@ -171,7 +171,7 @@ async def _serve(agent: Agent, stop: asyncio.Event, line: str, *, stop_jobs: boo
 
 
 def token_of(options: AgentOptions, setup: NodeSetup) -> AgentToken:
-    """Return where the agent's token is, and comes from."""
+    """Return the location and source of the agent's token."""
     return AgentToken(
         node=setup.node,
         file=setup.state_dir / TOKEN_FILE,
@@ -185,15 +185,15 @@ def token_of(options: AgentOptions, setup: NodeSetup) -> AgentToken:
 
 
 def default_state_dir() -> Path:
-    """Return where an agent of this user keeps its state."""
+    """Return the default state folder of an agent of this user."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "leasehold" / "agent"
 
 
 def local_address(server: str) -> str:
-    """Return the address of this machine on the way to the scheduler; nothing is sent.
+    """Return this machine's address on the route to the scheduler; no data is sent.
 
-    Loopback for a scheduler on this machine, and where the way is not known.
+    It is loopback if the scheduler is on this machine, or if the route is not known.
     """
     url = urlsplit(server_address(server))
     try:
@@ -208,10 +208,10 @@ def local_address(server: str) -> str:
 
 
 def node_name(given: str) -> str:
-    """Return what a node is called: the host name unless another one is given.
+    """Return a node's name: the host name unless another one is given.
 
     Raises:
-        InputError: no scheduler would take it.
+        InputError: no scheduler accepts the name.
     """
     name = given or socket.gethostname()
     if not NODE_NAME.fullmatch(name):
@@ -224,10 +224,10 @@ def node_name(given: str) -> str:
 
 
 def check_address(address: str) -> None:
-    """Refuse what can be neither a host name nor an IP address; empty: none is given.
+    """Refuse a text that is neither a host name nor an IP address; empty: no address given.
 
     Raises:
-        InputError: it cannot.
+        InputError: the text is neither.
     """
     if not address:
         return
@@ -241,7 +241,7 @@ def check_address(address: str) -> None:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do some work, or leave it when the agent is stopped."""
+    """Await some work, but cancel it when the agent is stopped."""
     doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""From an agent's configuration to the options that it runs with."""
+"""Convert an agent's configuration to the options that it runs with."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def options_of(config: AgentConfig, environment: Mapping[str, str]) -> AgentOptions:
-    """Return the options that a configuration means.
+    """Return the options of a configuration.
 
     Args:
         config: of the agent.
-        environment: may hold its token or a secret, and what its backend looks for.
+        environment: may hold the agent's token or a secret, and variables of its backend.
 
     Raises:
-        InputError: there is no backend of that name, or it cannot be used.
-        MissingExtraError: what the backend needs is not installed.
+        InputError: the backend does not exist or cannot be used.
+        MissingExtraError: a package that the backend needs is not installed.
     """
     backend = make_backend(config, environment)
     return AgentOptions(

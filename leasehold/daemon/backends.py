@@ -1,4 +1,4 @@
-"""The built-in backends of an agent, made of its configuration."""
+"""The built-in backends of an agent, built from its configuration."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
 
     Args:
         config: of the agent.
-        environment: of its own pod, with its node's name and address.
+        environment: of the agent's own pod, with its node's name and address.
     """
-    from agent.kubernetes.jobs_as_pods import PodJobs  # noqa: PLC0415 - where jobs are local processes
-    from agent.kubernetes.pods.ends import StartBounds  # noqa: PLC0415 - likewise
-    from agent.kubernetes.pods.pods import PodSettings  # noqa: PLC0415 - likewise
+    from agent.kubernetes.jobs_as_pods import PodJobs  # noqa: PLC0415 - not needed for local processes
+    from agent.kubernetes.pods.ends import StartBounds  # noqa: PLC0415 - as above
+    from agent.kubernetes.pods.pods import PodSettings  # noqa: PLC0415 - as above
 
     told, times = config.kubernetes, config.start_timeout
     return PodJobs(

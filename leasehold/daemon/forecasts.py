@@ -1,4 +1,4 @@
-"""When jobs start and complete: the live state, replayed in the simulator in another process."""
+"""Forecast when jobs start and complete: replay the live state in a separate process."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from scheduler.control.state.copies import ControlCopy
     from scheduler.views.types import Explanation
 
-#: A forecast answers every question of the next seconds; one that took longer to make, of as long.
+#: A forecast answers all questions of the next seconds; a slower one, for as long as it took.
 FRESH_S = 5.0
-#: So long a question waits for a forecast; clients wait for 30 s by default.
+#: Time that a question waits for a forecast; clients wait for 30 s by default.
 PATIENCE_S = 10.0
 
 
 class SimulatedForecaster:
-    """The contract of ``scheduler.runtime.service.Forecaster``.
+    """Implements ``scheduler.runtime.service.Forecaster``.
 
     Args:
-        clock: the daemon's time.
+        clock: the daemon's clock.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
-        patience_s: how long a question waits for a replay, which goes on for the next one.
+        patience_s: time that a question waits for a replay; the replay goes on for the next one.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SimulatedForecaster:
         self._sources = tuple(sources)
         self._patience_s = patience_s
         self._pool: ProcessPoolExecutor | None = None
-        #: the replay under way, for all who ask meanwhile.
+        #: the replay in progress, shared by all questions meanwhile.
         self._making: asyncio.Task[None] | None = None
         self._made_s = -math.inf
         self._fresh_until_s = -math.inf
@@ -60,9 +60,9 @@ class SimulatedForecaster:
         *,
         changed_s: float = -math.inf,
     ) -> Explanation:
-        """Return the explanation with expected times, or with the reason why there are none.
+        """Return the explanation with expected times, or with the reason why there are no times.
 
-        A forecast that was made before somebody has changed something is not given any more.
+        A forecast from before the last change (``changed_s``) is not used.
         """
         loop = asyncio.get_running_loop()
         until_s, asked_s = loop.time() + self._patience_s, self._clock.now_s()
@@ -92,7 +92,7 @@ class SimulatedForecaster:
         )
 
     def _knows(self, changed_s: float, *, now_s: float) -> bool:
-        """Tell whether the forecast that there is will do."""
+        """Return whether the present forecast is fresh enough."""
         return now_s <= self._fresh_until_s and changed_s <= self._made_s
 
     def _words(self, job_id: str, times: JobTimes) -> str:
@@ -135,7 +135,7 @@ class SimulatedForecaster:
         return self._pool
 
     def close(self) -> None:
-        """Let go of the process."""
+        """Stop the process."""
         if self._making is not None:
             self._making.cancel()
         if self._pool is not None:
@@ -143,13 +143,13 @@ class SimulatedForecaster:
 
 
 def _leave_signals_to_the_daemon() -> None:
-    """Let Ctrl-C in a terminal, which goes to the whole group, be the daemon's business."""
+    """Ignore Ctrl-C in a terminal, which goes to the whole group: the daemon handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """End when the daemon has died; the pipes do not tell, since this process holds both ends."""
+    """End when the daemon has died; the pipes do not show it, as this process holds both ends."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(0)

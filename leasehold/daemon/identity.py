@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def identity_provider(
     config: ServerConfig, *, now: Callable[[], float], monotonic: Callable[[], float]
 ) -> Provider | None:
-    """Return who knows an identity provider's tokens; None where none are taken."""
+    """Return the verifier of an identity provider's tokens; None if not configured."""
     oidc = config.oidc
     if oidc.issuer is None or config.server.no_auth:
         return None
-    from api.auth.oidc import Provider  # noqa: PLC0415  most have none
+    from api.auth.oidc import Provider  # noqa: PLC0415  most configurations have no provider
 
     settings = ProviderSettings(
         issuer=oidc.issuer,

@@ -22,13 +22,13 @@ _PATH: Final = "/v1/traces"
 
 
 class OtlpExporter:
-    """Sends spans from a thread, in batches; spans that the collector does not take are dropped.
+    """Sends spans from a thread, in batches; spans that the collector refuses are dropped.
 
-    OpenTelemetry's own variables set headers, certificates and time limits, as in
+    OpenTelemetry's environment variables set headers, certificates and time limits, such as
     ``OTEL_EXPORTER_OTLP_HEADERS``.
 
     Args:
-        endpoint: address of the collector, with or without the path of traces.
+        endpoint: address of the collector, with or without the path for traces.
         version: of the program.
     """
 

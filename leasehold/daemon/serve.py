@@ -57,22 +57,22 @@ _log = logging.getLogger("leasehold.daemon")
 
 #: First and longest pause between two tries to reach the database at the start.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
-#: How long after a refusal the configured throughputs are declared again at the latest.
+#: Longest wait after a refusal before the configured throughputs are declared again.
 _DECLARE_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A daemon that serves, as the one who started it sees it.
+    """A serving daemon, as its starter sees it.
 
     Attributes:
-        url: where it listens.
+        url: address that it listens on.
         store: its store.
-        clock: its time.
+        clock: its clock.
         state_dir: its folder.
         token_made: whether the first token was made at this start.
-        admin_token_file: where that token is, or was put at an earlier start.
-        leader_known: tells whether this process leads, or knows who does.
+        admin_token_file: file of that token, perhaps written at an earlier start.
+        leader_known: whether this process leads, or knows the leader.
     """
 
     url: str
@@ -97,15 +97,15 @@ async def serve(
 
     Args:
         config: checked.
-        stop: ends it gracefully: requests finish, a snapshot is written, the leadership given up.
+        stop: stops it gracefully: requests finish, a snapshot is written, leadership is released.
         version: of the program.
-        started: told when requests are served.
-        after_restore: whether an old backup was put in place since the last start.
-        after_set_back: whether the system's clock was ahead before, and is right now.
+        started: called when the daemon serves requests.
+        after_restore: whether an old backup was restored since the last start.
+        after_set_back: whether the system's clock was ahead before and is correct now.
 
     Raises:
         InputError: the state folder is in use, or a setting cannot be used.
-        StoreError: the database is away or belongs to a newer release.
+        StoreError: the database is unreachable or belongs to a newer release.
         OSError: the address is taken.
     """
     share_arenas()
@@ -186,7 +186,7 @@ async def _run_both(
     *,
     stop: asyncio.Event,
 ) -> None:
-    """Schedule and serve requests; whichever ends ends the other, requests first."""
+    """Schedule and serve requests; if one ends, end the other, requests first."""
     scheduling = asyncio.create_task(service.run())
     scheduling.add_done_callback(lambda _task: stop.set())
     beside = asyncio.create_task(declaring)
@@ -230,14 +230,14 @@ def _reviewer(config: ServerConfig) -> TokenReviewer | None:
 
 
 async def _wait_for_store(config: ServerConfig, stop: asyncio.Event) -> Store | None:
-    """Open the database; one that is away is waited for as long as the configuration says.
+    """Open the database; wait for an unreachable one as long as the configuration says.
 
     Returns:
-        The store, or None where the daemon is stopped meanwhile.
+        The store, or None if the daemon is stopped meanwhile.
 
     Raises:
-        StoreUnavailableError: it has not answered in time, or is a file that cannot be opened,
-            which waiting would not mend.
+        StoreUnavailableError: the database did not answer in time, or is a file that cannot be
+            opened, so that waiting is useless.
     """
     most_s, begin_s, pause_s = config.store.wait_s, time.monotonic(), FIRST_PAUSE_S
     is_server = not (config.store.url or "").startswith("sqlite")
@@ -268,7 +268,7 @@ def open_store(config: ServerConfig, *, migrate: bool) -> Store:
     """Open the database.
 
     Raises:
-        StoreError: it is away, or its schema is another release's.
+        StoreError: it is unreachable, or its schema is another release's.
     """
     from scheduler.store.sql.store import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
 
@@ -277,10 +277,10 @@ def open_store(config: ServerConfig, *, migrate: bool) -> Store:
 
 @contextlib.asynccontextmanager
 async def _warm_solver(config: ServerConfig) -> AsyncIterator[tuple[SolverPool, asyncio.Event]]:
-    """Start the solver beside everything else; the first question waits if it must.
+    """Start the solver in the background; the first question waits if necessary.
 
     Yields:
-        The solver, and what is set once it has been tried out, well or not.
+        The solver, and an event that is set after its trial run, even a failed one.
     """
     solver = SolverPool(
         PolicyAnswerer(), workers=config.solver.workers, deadline_s=config.solver.deadline_s
@@ -304,7 +304,7 @@ async def _warm(solver: SolverPool, config: ServerConfig) -> None:
 
 
 def _advertised(config: ServerConfig, bound: socket.socket) -> str:
-    """Return where standbys send writers; with port 0 the port is known only now."""
+    """Return the URL to which standbys send writes; with port 0 the port is known only now."""
     address = config.server.advertise or ""
     head, colon, port = address.rpartition(":")
     return f"{head}{colon}{bound.getsockname()[1]}" if port == "0" else address
@@ -320,7 +320,7 @@ async def _declare(config: ServerConfig, service: LiveService) -> None:
         try:
             changed = await service.declare_throughputs(figures, pairs=pairs, actor="configuration")
         except (NotLeadingError, StoreUnavailableError):
-            # A leader whose database takes entries again has not turned.
+            # When the database accepts entries again, leadership does not change.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(service.until_turned(), _DECLARE_AGAIN_S)
         else:
@@ -332,13 +332,13 @@ def migrate(config: ServerConfig) -> None:
     """Bring the database's schema up to this release.
 
     Raises:
-        StoreError: the database is away or belongs to a newer release.
+        StoreError: the database is unreachable or belongs to a newer release.
     """
     open_store(config, migrate=True).close()
 
 
 def _policy_line(config: ServerConfig, running: Running) -> str:
-    """Return the policy in force, and the configured one where somebody has put another there."""
+    """Return the policy in force, and the configured one if a user has replaced it."""
     configured = policy_choice(config)
     found = policy_in_force(running.store, configured, now_s=running.clock.now_s())
     problem = _unusable(found.choice)
@@ -350,7 +350,7 @@ def _policy_line(config: ServerConfig, running: Running) -> str:
 
 
 def _unusable(choice: PolicyChoice) -> str:
-    """Return, for the banner, that a policy cannot be used, why, and what is done meanwhile."""
+    """Return the banner's line on an unusable policy: the reason, and the substitute."""
     try:
         make_policy(choice.name, choice.parameters)
     except InputError as error:
@@ -365,7 +365,7 @@ def _words(choice: PolicyChoice) -> str:
 
 
 def banner(config: ServerConfig, running: Running, *, version: str) -> str:
-    """Return what is said when the daemon has started: where, with what, and whose token."""
+    """Return the text at the daemon's start: address, store, policy and token."""
     lines = [
         f"Leasehold {version} listens on {running.url}",
         f"  store   {mask('store.url', config.store.url or '')}",

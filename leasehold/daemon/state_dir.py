@@ -18,10 +18,10 @@ _ADMIN_FILE = "admin.token"
 
 
 class StateDir:
-    """An open state folder; ``close`` lets another daemon have it.
+    """An open state folder; after ``close`` another daemon may use it.
 
     Raises:
-        InputError: it cannot be made or written to, or another daemon uses it.
+        InputError: it cannot be created or written to, or another daemon uses it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,11 @@ class StateDir:
 
     @property
     def admin_token_file(self) -> Path:
-        """Where the first token is written."""
+        """The file of the first token."""
         return self.path / _ADMIN_FILE
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._lock.close()
 
     def _open(self) -> IO[str]:

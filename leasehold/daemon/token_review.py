@@ -1,9 +1,9 @@
-"""Whose pod shows a token, and what its node may have: asked of Kubernetes.
+"""Ask Kubernetes for the pod that a token belongs to, and the workers its node may have.
 
-So agents there need no secret of ours.
+So agents in Kubernetes need no secret of Leasehold.
 
 A token that Kubernetes projects into a pod is signed by the cluster, lives for an hour and names
-its service account, its pod and, since 1.30, the pod's node. The API server checks it and says so.
+its service account, its pod and, since 1.30, the pod's node. The API server verifies it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Where Kubernetes puts the credentials of a pod.
+#: Folder of a pod's credentials in Kubernetes.
 CREDENTIALS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Longest wait for the API server.
 TIMEOUT_S = 10.0
@@ -35,17 +35,17 @@ _log = logging.getLogger("leasehold.daemon")
 
 
 class TokenReviewer:
-    """Asks an API server whose a token is.
+    """Asks an API server which pod a token belongs to.
 
     Args:
         account: ``namespace/name`` of the only service account that is admitted.
-        audience: what its tokens must be made for, so that one shown elsewhere is of no use here.
+        audience: required audience of the tokens, so that tokens for other services are refused.
         api_server: URL of the API server.
         credentials: folder with this pod's own ``token`` and ``ca.crt``.
-        approved_label: prefix of the labels that say which workers a node may have; None: any.
+        approved_label: prefix of the labels with the workers that a node may have; None: any.
 
     Raises:
-        InputError: the account has another form.
+        InputError: the account is not of this form.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class TokenReviewer:
         environment: Mapping[str, str],
         approved_label: str | None = None,
     ) -> TokenReviewer:
-        """Return one that asks the cluster in which this process runs.
+        """Return a reviewer that asks the cluster in which this process runs.
 
         Raises:
-            InputError: it runs in none.
+            InputError: the process does not run in a cluster.
         """
         host = environment.get("KUBERNETES_SERVICE_HOST", "")
         port = environment.get("KUBERNETES_SERVICE_PORT", "443")
@@ -96,7 +96,7 @@ class TokenReviewer:
         )
 
     async def node_of(self, token: str) -> str | None:
-        """Return the node of the pod that a token was made for; None if it lets nobody in.
+        """Return the node of the pod that a token was made for; None if the token is refused.
 
         Raises:
             OSError: the API server cannot be asked.
@@ -104,7 +104,7 @@ class TokenReviewer:
         return self._judge(await asyncio.to_thread(self._ask, token))
 
     async def approved_of(self, node: str) -> dict[str, int]:
-        """Return which workers a node may have, as its labels say; nothing where they do not.
+        """Return the workers that a node may have by its labels; empty without such labels.
 
         Raises:
             OSError: the API server cannot be asked.
@@ -138,7 +138,7 @@ class TokenReviewer:
         return status if isinstance(status, dict) else {}
 
     def _send(self, path: str, body: object = None) -> dict[str, Any]:
-        # Read each time: Kubernetes replaces the file before the token in it ends.
+        # Read each time: Kubernetes replaces the file before its token expires.
         own = (self._credentials / "token").read_text(encoding="ascii").strip()
         request = urllib.request.Request(  # noqa: S310 - the API server's address is configured
             self._api_server + path,

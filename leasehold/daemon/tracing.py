@@ -1,4 +1,4 @@
-"""Exports a trace of each job to a collector of OpenTelemetry, as its spans end."""
+"""Exports a trace of each job to an OpenTelemetry collector as its spans end."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _exporter(endpoint: str, *, version: str) -> OtlpExporter:
 
 
 class _TraceExport:
-    """Follows the history while this process leads, and exports the spans that have ended.
+    """Follows the history while this process leads, and exports ended spans.
 
-    Spans that end before it leads are not exported.
+    Spans that ended before it led are not exported.
     """
 
     def __init__(self, store: Store, service: LiveService, exporter: OtlpExporter) -> None:

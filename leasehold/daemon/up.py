@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 #: Folder of the agent within the daemon's.
 _AGENT_DIR = "agent"
-#: Between two looks whether the daemon leads.
+#: Seconds between two checks whether the daemon leads.
 LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """What ``leasehold up`` can be told beside its configuration.
+    """Options of ``leasehold up`` beside its configuration.
 
     Attributes:
-        workers: declared workers such as ``v100:2``; empty: asked of NVML.
+        workers: declared workers such as ``v100:2``; empty: found by NVML.
         node: the node's name; empty: the host name.
         keep_jobs: whether jobs go on when the daemon stops; else they get notice first.
-        isolation: whether jobs are kept apart; see ``agent.process.cells.confinement``.
+        isolation: whether jobs are isolated; see ``agent.process.cells.confinement``.
         after_set_back: see ``serve``.
     """
 
@@ -61,7 +61,7 @@ async def run_up(
     version: str = "",
     started: Callable[[Running], None] = lambda _running: None,
 ) -> None:
-    """Run a daemon and an agent until ``stop`` is set; the agent's jobs leave first.
+    """Run a daemon and an agent until ``stop`` is set; the agent's jobs stop first.
 
     Raises:
         ClusterError: there is no GPU here and no worker was declared.
@@ -74,7 +74,7 @@ async def run_up(
         stop_jobs=not options.keep_jobs,
         backend=ProcessJobs(isolation=options.isolation),
     )
-    find_workers(agent.workers, agent.worker_names)  # complains before anything is started
+    find_workers(agent.workers, agent.worker_names)  # fails before anything is started
     stop_daemon = asyncio.Event()
     serving: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
 
@@ -102,7 +102,7 @@ async def run_up(
 
 
 async def _run_agent(options: AgentOptions, running: Running, stop: asyncio.Event) -> None:
-    # Its first request would be refused by a daemon that does not lead yet.
+    # A daemon that does not lead yet would refuse the agent's first request.
     while not running.leader_known() and not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), LOOK_S)
@@ -117,7 +117,7 @@ async def _run_agent(options: AgentOptions, running: Running, stop: asyncio.Even
 
 
 async def _first(future: asyncio.Future[Any], other: Coroutine[Any, Any, object]) -> None:
-    """Wait for either of two."""
+    """Wait for the first of the two."""
     waiting = asyncio.ensure_future(other)
     await asyncio.wait({future, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -126,15 +126,15 @@ async def _first(future: asyncio.Future[Any], other: Coroutine[Any, Any, object]
 
 
 def ensure_agent_token(store: Store, folder: Path, node: str, *, now_s: float) -> None:
-    """Give the agent of this machine a token, unless the one in its folder is good."""
+    """Give the agent of this machine a token, unless the one in its folder is valid."""
     file = folder / TOKEN_FILE
     if file.exists():
         row = store.token(hash_secret(read_secret(file, "token")))
         if row is not None and row.subject == node and _is_good(row, now_s):
             if row.token_id.startswith(UP_PREFIX):
                 return
-            # The release before named it like an enrolled node's, which may have no more workers
-            # than it reported first.
+            # The previous release named it like an enrolled node's token, which may have no more
+            # workers than it first reported.
             store.revoke_token(row.token_id, now_s=now_s)
     secret = new_secret()
     row = TokenRow(

@@ -1,9 +1,9 @@
-"""Sends messages of webhooks, and only to where an operator lets them go.
+"""Sends messages of webhooks, only to addresses that the operator allows.
 
-Whoever may register a webhook has the scheduler call an address for them. So the address is looked
-up, every one that is found is checked, and the connection goes to one that was checked: a name that
-means another machine a moment later leads nowhere. Redirects are not followed, proxies not used,
-and of an answer nothing but its head is read.
+A user who registers a webhook makes the scheduler call an address. So the name is resolved, every
+resulting address is checked, and the connection goes to a checked one. A name that resolves
+differently a moment later has no effect. Redirects are not followed, proxies are not used, and only
+the head of an answer is read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LONGEST_URL: Final = 2000
 _LAST_PORT: Final = 65535
 _GOOD: Final = range(200, 300)
-#: Where networks of IPv6 alone show addresses of IPv4.
+#: Prefix of IPv4 addresses in IPv6-only networks.
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-#: Names that are looked up at once.
+#: Names that are resolved at the same time.
 _LOOKUPS: Final = 4
 
 
-#: Where Azure and Oracle's cloud serve credentials, though it looks public to some Pythons.
+#: Azure and Oracle's cloud serve credentials here, but some Python versions call it public.
 _METADATA: Final = tuple(map(ipaddress.ip_network, ("168.63.129.16/32", "192.0.0.0/24")))
 
 
@@ -44,10 +44,10 @@ class WebPost:
     """The port ``scheduler.webhooks.webhooks.Post`` over HTTP.
 
     Args:
-        allowed: networks that may be sent to though they are not public; plain http goes to these
-            alone.
+        allowed: networks that are allowed though they are not public; plain http goes only to
+            these.
         timeout_s: for a message as a whole.
-        ca_file: authorities of certificates; None for the system's.
+        ca_file: certificate authorities; None for the system's.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class WebPost:
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
-        # Its own threads: a name server that does not answer must hold up nobody else.
+        # Separate threads, so that a silent name server delays no other work.
         self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="webhook-names")
 
     async def check(self, url: str) -> None:
-        """Refuse an address to which nothing may be sent."""
+        """Refuse an address that is not allowed."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._target(_parsed(url))
@@ -93,7 +93,7 @@ class WebPost:
             return Posted(problem=f"it cannot be reached: {words[:200]}")
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self._client.aclose()
 
@@ -105,7 +105,7 @@ class WebPost:
             url.copy_with(host=str(address)),
             headers={**headers, "host": host, "user-agent": "leasehold-webhooks"},
             content=body,
-            # The certificate is checked against the name, wherever the connection goes.
+            # The certificate is checked against the name, not against the address.
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
         response = await self._client.send(request, stream=True)
@@ -125,7 +125,7 @@ class WebPost:
         """Return the address to connect to.
 
         Raises:
-            InputError: there is none, or one of them may not be sent to.
+            InputError: the name has no address, or one of them is not allowed.
         """
         found = await self._addresses(url)
         allowed = [self._is_allowed(address) for address in found]
@@ -165,7 +165,7 @@ class WebPost:
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address is one of the public internet, and nobody's own."""
+    """Return whether an address belongs to the public internet and is not private."""
     plain = _embedded(address)
     if plain.is_multicast or any(plain in network for network in _METADATA):
         return False
@@ -173,7 +173,7 @@ def is_public(address: Address) -> bool:
 
 
 def _embedded(address: Address) -> Address:
-    """Return the address of IPv4 that one of IPv6 stands for."""
+    """Return the IPv4 address that an IPv6 address stands for."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     teredo = address.teredo
@@ -190,10 +190,10 @@ def _look_up(name: str, port: int) -> list[Address]:
 
 
 def _parsed(url: str) -> httpx.URL:
-    """Return an address.
+    """Return the parsed address.
 
     Raises:
-        InputError: it is no web address; quotes nothing behind the host, which is secret.
+        InputError: it is not a web address; the message omits the secret part after the host.
     """
     if len(url) > _LONGEST_URL:
         raise InputError(f"url: has {len(url)} characters; the most are {_LONGEST_URL}")
@@ -212,5 +212,5 @@ def _parsed(url: str) -> httpx.URL:
 
 
 def _seconds(text: str) -> float:
-    """Return what Retry-After says, where it is a number."""
+    """Return the value of Retry-After if it is a number."""
     return float(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0.0

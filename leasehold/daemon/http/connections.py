@@ -1,7 +1,7 @@
-"""Who holds a connection to the daemon, and who has to let go of one.
+"""Connection limits: counts open connections and closes some when a limit is reached.
 
-A connection belongs to a *stranger* until one of its requests has shown who asks. Strangers are
-counted by address; who is known is not, so that a thousand agents may stand behind one address.
+A connection is a *stranger's* until one of its requests is authenticated. Strangers' connections
+are counted by address. Authenticated ones are not, so a thousand agents may share one address.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.daemon")
 
-#: Descriptors that the process asks for, as far as its hard limit lets it.
+#: Descriptors that the process asks for, up to its hard limit.
 WANTED_DESCRIPTORS = 65_536
-#: Connections at most, whatever the descriptors: each takes some 30 kB.
+#: Connections at most, even with more descriptors: each takes some 30 kB.
 MOST_CONNECTIONS = 10_000
-#: Descriptors kept back for the store, the solver and the files of a turn.
+#: Descriptors reserved for the store, the solver and the files of a turn.
 RESERVE = 128
 #: Fewest connections that a daemon can work with.
 LEAST_CONNECTIONS = 8
-#: Part of the connections that only agents and probes may be served on.
+#: One in this many connections is reserved for agents and probes.
 AGENTS_PART = 4
-#: Part of the connections that strangers of one address may hold.
+#: Strangers of one address may hold one in this many connections.
 ADDRESS_PART = 4
 #: Time that a new connection has before it can be dropped in favour of a newer one.
 PATIENCE_S = 2.0
@@ -39,7 +39,7 @@ TELL_EVERY_S = 60.0
 
 
 class Held(Protocol):
-    """A connection, as its keeper sees it."""
+    """A connection, as its ``Keeper`` uses it."""
 
     address: str
 
@@ -47,7 +47,7 @@ class Held(Protocol):
         """Close it at once."""
 
     def time_out(self) -> None:
-        """Close it because what it began does not come to an end, and say so if possible."""
+        """Close it because its request is not completed in time, and answer so if possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ class ConnectionLimits:
     Attributes:
         most: of all.
         per_address: of strangers of one address.
-        for_agents: of ``most``, what only agents are served on.
-        header_timeout_s: from a request's first byte, or the connection's begin, to the end of the
-            request's head.
+        for_agents: the part of ``most`` that is reserved for agents.
+        header_timeout_s: from a request's first byte, or the start of the connection, to the end of
+            the request's head.
         body_timeout_s: from there to the end of its body.
         idle_timeout_s: from the end of an answer to the next request.
     """
@@ -73,7 +73,7 @@ class ConnectionLimits:
 
 
 def more_descriptors() -> None:
-    """Raise this process's limit of descriptors as far as it may; children inherit it."""
+    """Raise this process's limit of descriptors as far as allowed; children inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, WANTED_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -102,11 +102,11 @@ def limits_of(settings: ServerSection, *, room: int, idle_timeout_s: float) -> C
 
     Args:
         settings: of the server.
-        room: connections that there are descriptors for.
+        room: number of connections for which there are descriptors.
         idle_timeout_s: see ``ConnectionLimits``.
     """
     if settings.forward:
-        room = max(LEAST_CONNECTIONS, room // 2)  # what is passed on takes a second one
+        room = max(LEAST_CONNECTIONS, room // 2)  # a forwarded request takes a second one
     most = room if settings.connections is None else min(settings.connections, room)
     if settings.connections is not None and most < settings.connections:
         _log.warning(
@@ -127,7 +127,7 @@ def limits_of(settings: ServerSection, *, room: int, idle_timeout_s: float) -> C
 
 
 def origin_of(address: str) -> str:
-    """Return what counts as one address: a network of 64 bits where it is one of IPv6."""
+    """Return the key that counts as one address: for IPv6, its network of 64 bits."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -143,12 +143,12 @@ class Keeper:
     """Keeps the connections within their limits.
 
     A connection waits for the rest of a request (*unfinished*), for the next one (*idle*), or for
-    its answer. What waits for nothing but its caller makes room for newcomers where there is none.
+    its answer. If there is no room, connections that wait only for their caller are closed.
 
     Args:
         limits: of the connections.
-        monotonic: seconds on a clock that never goes back.
-        is_proxy: tells whether an address is a proxy's, behind which many callers are.
+        monotonic: seconds on a clock that never runs backwards.
+        is_proxy: whether an address belongs to a proxy, which has many callers.
     """
 
     def __init__(
@@ -162,13 +162,13 @@ class Keeper:
         self._monotonic = monotonic
         self._is_proxy = is_proxy
         self._all: set[Held] = set()
-        #: origin -> its connections that nobody vouched for, oldest first, with their beginning.
+        #: origin -> its unauthenticated connections, oldest first, with their start.
         self._strangers: dict[str, dict[Held, float]] = {}
         #: connection -> when the rest of its request is due.
         self._unfinished: dict[Held, float] = {}
-        #: connection -> when the next request is due; the one that is idle longest comes first.
+        #: connection -> when the next request is due; the longest idle comes first.
         self._idle: dict[Held, float] = {}
-        #: those that serve somebody who is no agent.
+        #: connections that serve a caller other than an agent.
         self._people: set[Held] = set()
         self._cut, self._refused = 0, 0
         self._told_s = -TELL_EVERY_S
@@ -179,11 +179,11 @@ class Keeper:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether all is taken that is not kept for agents."""
+        """Whether all connections not reserved for agents are taken."""
         return len(self._people) >= self.limits.most - self.limits.for_agents
 
     def admit(self, address: str) -> bool:
-        """Make room for a connection of an address, if need be; tells whether there is any."""
+        """Make room for a connection of an address if needed; return whether there is room."""
         mine = self._strangers.get(origin_of(address), {})
         too_many = len(mine) >= self.limits.per_address and not self._is_proxy(address)
         room = not too_many or self._drop(self._dispensable(mine))
@@ -193,7 +193,7 @@ class Keeper:
         return room
 
     def add(self, one: Held) -> None:
-        """Count a connection, whose first request is awaited."""
+        """Add a connection, and wait for its first request."""
         self._all.add(one)
         self._strangers.setdefault(origin_of(one.address), {})[one] = self._monotonic()
         self.await_head(one)
@@ -207,35 +207,35 @@ class Keeper:
         self.know(one)
 
     def know(self, one: Held) -> None:
-        """Take note that somebody known asks on a connection."""
+        """Record that a connection's caller is authenticated."""
         origin = origin_of(one.address)
         mine = self._strangers.get(origin)
         if mine is not None and mine.pop(one, None) is not None and not mine:
             del self._strangers[origin]
 
     def await_head(self, one: Held) -> None:
-        """Take note that a request has begun."""
+        """Record that a request has begun."""
         self._idle.pop(one, None)
         self._unfinished[one] = self._monotonic() + self.limits.header_timeout_s
 
     def await_body(self, one: Held, *, agent: bool) -> None:
-        """Take note that a request's head is there."""
+        """Record that a request's head is complete."""
         self._unfinished[one] = self._monotonic() + self.limits.body_timeout_s
         if not agent:
             self._people.add(one)
 
     def has_all(self, one: Held) -> None:
-        """Take note that a request is complete."""
+        """Record that a request is complete."""
         self._unfinished.pop(one, None)
 
     def has_answer(self, one: Held) -> None:
-        """Take note that an answer is complete, and the next request may come."""
+        """Record that an answer is complete, and wait for the next request."""
         self._people.discard(one)
         if one in self._all and one not in self._unfinished:
             self._idle[one] = self._monotonic() + self.limits.idle_timeout_s
 
     def sweep(self) -> None:
-        """End what is overdue; to be called every second or so."""
+        """Close overdue connections; call this about every second."""
         now_s = self._monotonic()
         for one in [one for one, due_s in self._unfinished.items() if due_s <= now_s]:
             self._cut += 1
@@ -247,7 +247,7 @@ class Keeper:
         self._tell(now_s)
 
     def make_room(self) -> None:
-        """Give a descriptor back, where the process has none left."""
+        """Close a connection to free a descriptor, if the process has no more."""
         self._drop(self._anybody())
 
     def _overdue(self, now_s: float) -> Iterator[Held]:
@@ -257,7 +257,7 @@ class Keeper:
             yield one
 
     def _dispensable(self, mine: dict[Held, float]) -> Held | None:
-        """Return one of an address's strangers that can be dropped: idle, or with time enough."""
+        """Return a stranger's connection to drop: an idle one, or one that has had enough time."""
         before_s = self._monotonic() - PATIENCE_S
         waiting = (
             one
@@ -267,7 +267,7 @@ class Keeper:
         return next(waiting, None)
 
     def _anybody(self) -> Held | None:
-        """Return who is dropped where everything is full: idle ones, then whoever has most."""
+        """Return the connection to drop if all is full: an idle one, else the busiest address's."""
         if self._idle:
             return next(iter(self._idle))
         by_number = sorted(self._strangers.values(), key=len, reverse=True)

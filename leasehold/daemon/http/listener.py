@@ -1,4 +1,4 @@
-"""Takes connections in: no more than there is room for, TLS or not."""
+"""Accepts connections with or without TLS, within the limits."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from leasehold.daemon.http.protocol import GuardedProtocol
 
 _log = logging.getLogger("leasehold.daemon")
-#: Connections that are taken in at once, before others have their turn.
+#: Connections that are accepted at a time, before other work has its turn.
 _BURST = 16
-#: Errors that say that the process or the machine can open nothing more.
+#: Errors that mean that the process or the machine has no more descriptors or memory.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 0.5
-#: How long the other side of TLS may take to say good-bye.
+#: Time that the other side of TLS may take for its shutdown.
 _TLS_SHUTDOWN_S = 5.0
 
 
 class Listener:
-    """Takes connections in; uvicorn ends it as one of its servers.
+    """Accepts connections; uvicorn closes it like one of its servers.
 
-    asyncio's own servers take in whatever comes, and count a connection only when TLS has shaken
-    hands: whoever leaves that undone could hold every descriptor.
+    asyncio's own servers accept every connection, and count it only after the TLS handshake. A
+    client that never completes the handshake could hold every descriptor.
 
     Args:
-        bound: listens, and does not block.
-        make: makes the protocol of a connection of an address.
+        bound: a listening, non-blocking socket.
+        make: builds the protocol for a connection from an address.
         keeper: of the connections.
         tls: certificates, or None.
     """
@@ -62,7 +62,7 @@ class Listener:
         self._resume()
 
     def close(self) -> None:
-        """Take no more connections in."""
+        """Accept no more connections."""
         self._loop.remove_reader(self._bound)
         if self._pausing is not None:
             self._pausing.cancel()
@@ -70,7 +70,7 @@ class Listener:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until no connection is on its way in."""
+        """Wait until no connection is being accepted."""
         await asyncio.gather(*self._accepting, return_exceptions=True)
 
     def _resume(self) -> None:
@@ -102,14 +102,14 @@ class Listener:
         task.add_done_callback(partial(self._connected, connection, protocol))
 
     async def _connect(self, connection: socket.socket, protocol: GuardedProtocol) -> None:
-        # Where TLS does not come about, or takes too long, the protocol hears of nothing.
+        # If the TLS handshake fails or takes too long, the protocol is not called.
         with contextlib.suppress(OSError):
             await self._loop.connect_accepted_socket(lambda: protocol, connection, **self._options)
 
     def _connected(
         self, connection: socket.socket, protocol: GuardedProtocol, task: asyncio.Task[None]
     ) -> None:
-        """Clean up where nothing came of a connection; also where its task has not even begun."""
+        """Clean up a connection that was not made, even if its task never started."""
         self._accepting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("a connection could not be taken in: %s", error)
@@ -118,7 +118,7 @@ class Listener:
             connection.close()
 
     def _pause(self, error: OSError) -> None:
-        """Let go of somebody, and look again soon: at once would be a busy loop."""
+        """Drop a connection and retry soon; retrying at once would be a busy loop."""
         _log.warning("no connection can be taken in: %s", error)
         self._keeper.make_room()
         self._loop.remove_reader(self._bound)

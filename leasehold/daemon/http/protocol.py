@@ -1,4 +1,4 @@
-"""HTTP on one connection: uvicorn's protocol, with bounds on what has not arrived yet."""
+"""HTTP on one connection: uvicorn's protocol, with bounds on unfinished requests."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 MOST_HEAD_BYTES, MOST_FIELDS, MOST_TARGET_BYTES = 65_536, 200, 16_384
 #: Requests that may be sent ahead of their answers.
 MOST_AHEAD = 16
-#: Time for a refusal to go out.
+#: Time to send a refusal.
 LINGER_S = 1.0
-#: What is served on the connections that are kept back.
+#: Path prefixes that the reserved connections serve.
 _KEPT_FOR = (b"/v1/agent/", b"/healthz", b"/readyz")
 
 
 class Stage(enum.Enum):
-    """What a connection waits for."""
+    """The event that a connection waits for."""
 
     IDLE = enum.auto()
     HEAD = enum.auto()
@@ -46,9 +46,9 @@ class GuardedProtocol(HttpToolsProtocol):
     Args:
         config: uvicorn's.
         server_state: uvicorn's.
-        app_state: of the application's life.
+        app_state: from the application's lifespan.
         keeper: of the connections.
-        address: of the other side.
+        address: of the client.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GuardedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state)
         self.address = address
-        #: makes the connection (TLS shakes hands); done when there is a transport.
+        #: makes the connection (TLS handshake); done when there is a transport.
         self.accepting: asyncio.Task[None] | None = None
         self._keeper = keeper
         self._app = self.app
@@ -82,7 +82,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.accepting.cancel()
 
     def time_out(self) -> None:
-        """Close the connection; says so where nothing else was said yet."""
+        """Close the connection; send an answer first if none was begun."""
         answering = self.cycle is not None and not self.cycle.response_complete
         quiet = not answering or (self._stage is Stage.BODY and not self.cycle.response_started)
         if not self.was_made or self._head_bytes == 0 or not quiet:
@@ -94,7 +94,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refuse(408, f"the request's {part} did not arrive within {limits:g} s; send it again")
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer in the application's stead, and close."""
+        """Answer in place of the application, and close."""
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -104,7 +104,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, phrase, head, body))
         self._stage = Stage.REFUSED
         if self.transport.can_write_eof():
-            # What still comes is thrown away: closed at once, the answer would be lost with it.
+            # Further input is discarded: closing at once would lose the answer.
             self.transport.write_eof()
         else:
             self.transport.close()
@@ -118,10 +118,10 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in."""
+        """Receive bytes."""
         if self._stage is Stage.REFUSED:
             return
-        if self._stage is Stage.IDLE:  # also where they are not the beginning of a request
+        if self._stage is Stage.IDLE:  # even if they do not begin a request
             self._begin()
         before, self._head_bytes = self._head_bytes, self._head_bytes + len(data)
         if self._stage is Stage.HEAD and before > MOST_HEAD_BYTES:
@@ -131,20 +131,20 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         self._keeper.remove(self)
         self._unstick()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Wait for the other side to read, but not for ever."""
+        """Wait for the client to read, for a limited time."""
         super().pause_writing()
         if self._stuck is None:
             limit_s = self._keeper.limits.body_timeout_s
             self._stuck = self.loop.call_later(limit_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue to write."""
         self._unstick()
         super().resume_writing()
 
@@ -180,15 +180,15 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Take note that a request has arrived as a whole."""
+        """Record that a request is complete."""
         self._stage = Stage.ANSWER
         self._keeper.has_all(self)
         super().on_message_complete()
-        if self.cycle.response_complete:  # before the rest of it came
+        if self.cycle.response_complete:  # before the rest of the request came
             self._rest()
 
     def on_response_complete(self) -> None:
-        """Serve what was sent ahead, or wait for the next request."""
+        """Serve a request that was sent ahead, or wait for the next one."""
         super().on_response_complete()
         if self._stage is Stage.ANSWER and self.cycle.response_complete:
             self._rest()
@@ -220,7 +220,7 @@ class _Refusal:
 
 
 def _problem(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return fields and body of a refusal; see ``api.problems``, which needs a request."""
+    """Return header fields and body of a refusal; ``api.problems`` would need a request."""
     code = {408: "timeout", 503: "unavailable"}.get(status, "too_large")
     body = json.dumps(
         {

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on a socket that was bound beforehand."""
+"""The HTTP server: uvicorn on a socket that is already bound."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _BACKLOG = 2048
 #: Long enough for agents that poll every half minute to keep their connection.
 _KEEP_ALIVE_S = 75
-#: Looks at overdue connections: every so many of uvicorn's ticks of 0.1 s.
+#: Ticks of uvicorn (0.1 s each) between two checks for overdue connections.
 _SWEEP_TICKS = 5
 
 
 def bind(settings: ServerSection) -> socket.socket:
-    """Take the address, before anything else is started.
+    """Bind the address, before anything else is started.
 
     Raises:
-        OSError: it is taken, or not ours; says so in one line.
+        OSError: the address is taken, or not this machine's; a message of one line.
     """
     where = f"{settings.host}:{settings.port}"
     try:
@@ -60,19 +60,19 @@ def bind(settings: ServerSection) -> socket.socket:
 
 
 def url_of(bound: socket.socket, settings: ServerSection) -> str:
-    """Return the address that a person would type."""
+    """Return the URL that a user would type."""
     host, port = bound.getsockname()[:2]
     scheme = "https" if settings.tls_cert else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until it is told to stop; signals are the composition root's business.
+    """Serves until it is stopped; the composition root handles signals.
 
     Args:
-        app: what is served.
+        app: the application.
         settings: limits and certificates.
-        started: called when requests are served.
+        started: called when the server serves requests.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class HttpServer(uvicorn.Server):
         listeners = [
             Listener(one, self._make_protocol, keeper, tls=self.config.ssl) for one in sockets or ()
         ]
-        # uvicorn closes them, and waits for that, as it does with asyncio's own.
+        # uvicorn closes them and waits for that, as with asyncio's servers.
         self.servers = cast("list[asyncio.base_events.Server]", listeners)
         self._tell()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after overdue connections, ten times a second at most."""
+        """Close overdue connections, every ``_SWEEP_TICKS`` ticks."""
         if self._keeper is not None and counter % _SWEEP_TICKS == 0:
             self._keeper.sweep()
         return await super().on_tick(counter)
@@ -140,11 +140,11 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Capture no signals."""
         yield
 
     async def run_on(self, bound: socket.socket, stop: asyncio.Event) -> None:
-        """Serve on a socket until ``stop`` is set, then finish what is open.
+        """Serve on a socket until ``stop`` is set, then finish the open requests.
 
         Open streams and requests that wait for news are answered at once.
         """

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Net allocations per young collection, young ones per middle one, middle ones per full one.
-#: A young one takes milliseconds, a middle one tens of them, and a full one tenths of a second with
-#: ten thousand jobs; nearly everything dies without any of them, since cycles are rare.
+#: With ten thousand jobs a young one takes milliseconds, a middle one tens of them, and a full one
+#: tenths of a second. Nearly all objects are freed without any, since cycles are rare.
 THRESHOLDS = 10_000, 10, 500
 
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect seldom, and never look again at what is there now."""
+    """Collect rarely, and exclude the objects that exist now from collection."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -1,21 +1,21 @@
-"""The C library's allocator, set for a process with many threads that should not grow."""
+"""Settings of the C library's allocator that limit the memory of a process with many threads."""
 
 from __future__ import annotations
 
 import ctypes
 
-#: glibc's names for its settings: arenas at most, and from what size a block is mapped by itself.
+#: glibc's settings: largest number of arenas, and size from which a block has its own mapping.
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3
-#: Threads of commits and queries would each have an arena of their own, up to eight per core, and
-#: what is freed in one of them is of no use to the others.
+#: By default each thread of commits and queries has its own arena, up to eight per core, and the
+#: others cannot use memory that is freed in it.
 ARENAS = 2
-#: A round's arrays and encoded entries are larger; they are given back when they are freed. Without
-#: it glibc raises the limit as it sees fit, and they leave holes.
+#: A round's arrays and encoded entries are larger, so they go back to the system when they are
+#: freed. Without this setting glibc raises the limit itself, and they leave holes.
 MAPPED_BYTES = 1 << 18
 
 
 def share_arenas() -> bool:
-    """Let all threads share a few arenas; returns whether this C library can."""
+    """Let all threads share a few arenas; return whether this C library can."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -42,7 +42,7 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-            if asked:  # what is left to do may still take a while
+            if asked:  # the remaining work may take a while
                 signal.signal(number, lambda number, _frame: _end_now(signal.Signals(number)))
 
 

@@ -1,4 +1,4 @@
-"""How the event loop and the threads beside it share the interpreter."""
+"""How the event loop and the other threads share the interpreter."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How long a thread that computes keeps the loop waiting. The loop lets go of the interpreter
-#: whenever it looks for input, hundreds of times a second; Python's 5 ms would be lost each time
-#: while a commit is being prepared.
+#: Longest time that a computing thread delays the loop. The loop releases the interpreter lock at
+#: each poll for input, hundreds of times a second. Python's default would cost 5 ms each time while
+#: a commit is prepared.
 SWITCH_S = 0.0005
 
 
 @contextlib.contextmanager
 def quick_switches() -> Iterator[None]:
-    """Let threads take turns often."""
+    """Shorten the interpreter's switch interval."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:

@@ -1,4 +1,4 @@
-"""The agent's token: where it comes from, and how it is renewed before it runs out."""
+"""The agent's token: its sources, and its renewal before it expires."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("leasehold.agent")
 TOKEN_FILE = "agent.token"  # noqa: S105 - a file's name
 #: Longest wait between two attempts to enrol.
 ENROL_MOST_S = 10.0
-#: Shortest and longest wait until the scheduler is asked for a new token.
+#: Shortest and longest wait before the agent asks the scheduler for a new token.
 LEAST_S, MOST_S = 60.0, 86_400.0
 
 
@@ -33,13 +33,13 @@ class AgentToken:
 
     Attributes:
         node: the node's name.
-        file: where one is kept that an enrolment or a renewal brought.
+        file: stores a token from an enrolment or a renewal.
         given: the token itself; empty: from a file.
-        given_file: a file that somebody else keeps; None: ``file``.
-        enrolment: one-time secret; empty: from a file, or none.
-        enrolment_file: a file with it.
+        given_file: a file that another program maintains; None: ``file``.
+        enrolment: one-time secret; empty: from a file, or not given.
+        enrolment_file: a file with the one-time secret.
         servers: addresses of the scheduler's processes.
-        ca_file: certificates that the scheduler's is checked against.
+        ca_file: certificates that verify the scheduler's certificate.
     """
 
     node: str
@@ -52,7 +52,7 @@ class AgentToken:
     ca_file: Path | None = None
 
     def read(self) -> str:
-        """Return the token as it is now; empty where there is none.
+        """Return the present token; empty if there is no token.
 
         Raises:
             InputError: the token file cannot be read or is empty.
@@ -65,14 +65,14 @@ class AgentToken:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is kept here, and so may be replaced."""
+        """Whether the agent stores the token itself, and so may replace it."""
         return not self.given and self.given_file is None
 
     async def enrol_if_needed(self) -> None:
-        """Exchange the secret for a token, once, and for as long as it takes.
+        """Exchange the secret for a token, once, with retries until it succeeds.
 
-        So is a token that has run out while no agent was here, if the secret is still good: those
-        of Kubernetes are.
+        A token that expired while no agent ran is replaced too, if the secret is still valid, as
+        those of Kubernetes are.
 
         Raises:
             InputError: there is no token, and the secret is refused.
@@ -88,9 +88,9 @@ class AgentToken:
                 _log.error("the token in %s is refused, and %s", self.file, error)
 
     async def keep_renewed(self, link: HttpLink) -> None:
-        """Have the token renewed in time, until cancelled; one that somebody else keeps is left."""
+        """Renew the token in time, until cancelled, unless another program maintains it."""
         while self.is_kept:
-            # Without a file the scheduler asks for no token.
+            # Without a file the scheduler requires no token.
             wait_s = await self._renew(link) if self.file.exists() else MOST_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
 
@@ -100,7 +100,7 @@ class AgentToken:
             await link.desired(after=(0, -1))
         except RefusedError:
             return True
-        except (OSError, InputError):  # it is found out later
+        except (OSError, InputError):  # the next request reports it
             return False
         finally:
             await link.close()
@@ -126,11 +126,11 @@ class AgentToken:
             return
 
     async def _renew(self, link: HttpLink) -> float:
-        """Ask for a new token, and take it into use; returns when to ask again."""
+        """Ask for a new token, and use it; return the time until the next renewal in seconds."""
         try:
             token, wait_s = await link.renew_token()
             if token:
-                # The old one is good until the new one is shown: a crash in between is no loss.
+                # The old token stays valid until the new one is used: a crash in between is safe.
                 await asyncio.to_thread(write_secret, self.file, token)
                 link.take_token()
                 _log.info("the token of this node was renewed; it is in %s", self.file)
@@ -148,7 +148,7 @@ class AgentToken:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read, in one step."""
+    """Replace a file that only its owner may read, atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""The first token: without one nobody could make the others."""
+"""The first token, which is needed to create all others."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _GIVEN: Final = "given-"
 
 
 def ensure_admin_token(store: Store, path: Path, *, now_s: float) -> bool:
-    """Make an administrator's token where the store knows of no token at all.
+    """Make an administrator's token if the store has no token.
 
-    The secret is written to a file that only its owner may read, before the store learns of it: a
+    The secret is written first to a file that only its owner may read, and then to the store. A
     crash in between leaves a file that the next start replaces.
 
     Returns:
@@ -40,9 +40,9 @@ def ensure_admin_token(store: Store, path: Path, *, now_s: float) -> bool:
 
 
 def ensure_given_token(store: Store, path: Path, *, now_s: float) -> bool:
-    """See to it that the token in a file is an administrator's, and the one before it no more.
+    """Make the token in a file an administrator's, and revoke the one before it.
 
-    Several processes may do so at once; one that is revoked stays so.
+    Several processes may do so at once. A revoked token stays revoked.
 
     Returns:
         Whether the token is new.

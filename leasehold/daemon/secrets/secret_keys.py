@@ -17,12 +17,12 @@ _log = logging.getLogger("leasehold.daemon")
 
 
 def secret_box(config: ServerConfig) -> SecretBox:
-    """Return what keeps the secret variables of jobs; without a key it refuses to.
+    """Return the box that encrypts the secret variables of jobs; without a key it refuses them.
 
-    A key file that is not there is told and no reason to end: other jobs need none.
+    A missing key file is logged and does not stop the daemon: other jobs need no key.
 
     Raises:
-        InputError: something is no key, or keys are given in both ways.
+        InputError: a key is malformed, or keys are given in both ways.
     """
     given = config.secrets
     if given.keys is not None and given.key_file is not None:
