@@ -1,4 +1,4 @@
-"""What training scripts import, of the standard library only; the client; the service's settings.
+"""The API for training scripts (standard library only), the client and the service's settings.
 
 The client uses httpx. ``read_service`` is for replays and needs the extra ``simulator``.
 """
@@ -46,8 +46,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used: the command line starts here and needs none."""
-    import importlib  # noqa: PLC0415 - likewise
+    """Load a public name at its first use, since the command line starts here and needs none."""
+    import importlib  # noqa: PLC0415 - as above
 
     if name not in __all__:
         raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> object:
 
 
 def _check_simulator() -> None:
-    """Say what is missing for replays."""
+    """Raise an error that names the missing extra for replays."""
     try:
         import simulator  # noqa: F401, PLC0415 - which names the extra
     except ModuleNotFoundError as error:

@@ -1,12 +1,12 @@
-"""Batches that change while a job runs: how large a batch is worth it, and how fast it is.
+"""Adaptive batches: choose the batch size while a job runs, by its measured value and speed.
 
-A larger batch does more samples per second, and each sample teaches less. How much less follows
-from the noise of the gradients, which a job can measure. So the job itself chooses the batch that
-learns fastest on the workers that it holds, and counts its progress in steps of its initial batch.
+A larger batch processes more samples per second, but each sample contributes less. How much less
+follows from the noise of the gradients, which a job can measure. So the job chooses the batch that
+learns fastest on its workers, and counts its progress in steps of its initial batch.
 
-Nothing here needs PyTorch: ``leasehold.torch.AdaptiveTraining`` measures, ``AdaptiveBatches`` keeps
-the figures, decides and shares the samples out. Symbols: N workers, b samples per worker and pass,
-m samples per step, m0 the initial batch.
+This module does not need PyTorch. ``leasehold.torch.AdaptiveTraining`` measures;
+``AdaptiveBatches`` keeps the figures, decides and distributes the samples. Symbols: N workers, b
+samples per worker and pass, m samples per step, m0 the initial batch.
 
 Source: Pollux (Qiao et al., OSDI 2021, section 3).
 """
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 #: Seconds of training between two choices of the batch.
 RETUNE_EVERY_S = 30.0
-#: A batch is changed only if that makes learning faster by this factor: figures are noisy, and a
-#: new size has to be allocated and compiled for.
+#: The batch changes only if learning becomes faster by this factor: figures are noisy, and a new
+#: size needs allocation and compilation.
 LEAST_IMPROVEMENT = 1.05
 #: A batch is tried if it is at most this many times the largest that the job has ever run.
 _EXPLORED = 2
-#: Says between what a job may choose its batch, as it was submitted: a JSON object.
+#: Variable with the limits of a job's batch, as submitted: a JSON object.
 BATCH_VARIABLE = "LEASEHOLD_BATCH"
 _LIMITS = ("initial", "most", "least_per_worker", "most_per_worker")
 #: How the candidates for the batch are spaced: by the fourth root of two.
@@ -47,16 +47,16 @@ _PER_DOUBLING = 4
 # The planner has the same class, and a test compares both: the SDK is a distribution of its own.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """Between what a job's batch may be chosen.
+    """Limits of a job's batch.
 
     Attributes:
         initial: m0, samples per step of the batch by which steps are counted.
         most: samples per step at most; equal to ``initial`` if the batch may not change.
         least_per_worker: samples per worker and pass at least.
-        most_per_worker: likewise at most: what fits into memory.
+        most_per_worker: samples per worker and pass at most: as many as fit into memory.
 
     Raises:
-        ValueError: the limits leave nothing; it names field and value.
+        ValueError: no batch is within the limits; it names field and value.
     """
 
     initial: int
@@ -65,7 +65,7 @@ class BatchLimits:
     most_per_worker: int
 
     def __post_init__(self) -> None:
-        """Refuse limits that leave nothing."""
+        """Refuse limits that no batch meets."""
         for low, high in (("initial", "most"), ("least_per_worker", "most_per_worker")):
             if not 1 <= getattr(self, low) <= getattr(self, high):
                 raise ValueError(
@@ -83,8 +83,8 @@ class BatchLimits:
     def split(self, batch: int, workers: int) -> tuple[int, int] | None:
         """Return samples per worker and pass, and accumulation; None if the batch does not fit.
 
-        One worker alone accumulates beyond the initial batch, since it has no others whose
-        gradients would show the noise. The scheduler expects the same split of a job.
+        A single worker accumulates beyond the initial batch, since there are no other gradients
+        that show the noise. The scheduler assumes the same split.
         """
         each = math.ceil(batch / workers)
         passes = math.ceil(each / self.most_per_worker)
@@ -95,12 +95,12 @@ class BatchLimits:
         return (per_pass, passes - 1) if fits else None
 
     def sizes(self, workers: int) -> tuple[int, ...]:
-        """Return the batches to choose from on so many workers, ascending.
+        """Return the possible batches on this number of workers, ascending.
 
-        These are the candidates, with all passes filled up alike; the initial batch stays as it is.
+        These are the candidates, rounded up to equal passes; the initial batch does not change.
 
         Raises:
-            ValueError: none fits.
+            ValueError: no batch fits.
         """
         found = {size for m in self.candidates if (size := self._fill(m, workers)) is not None}
         if not found:
@@ -123,13 +123,13 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMeasurement:
-    """What the processes together measured in a step; each has to be given the same.
+    """The measurements of all processes in a step; each process must get the same values.
 
     Attributes:
         pass_s: seconds of a pass without an exchange.
-        last_pass_s: seconds of the pass at whose end gradients are exchanged.
-        norms: of the gradients; None if there were none to compare.
-        next_size: samples of the next step; what ``AdaptiveBatches.propose`` says in rank 0.
+        last_pass_s: seconds of the last pass, which ends with the exchange of gradients.
+        norms: of the gradients; None if there was nothing to compare.
+        next_size: samples of the next step; the result of ``AdaptiveBatches.propose`` in rank 0.
     """
 
     pass_s: float
@@ -139,7 +139,7 @@ class StepMeasurement:
 
 
 class Figures(TypedDict):
-    """What a job has measured, in plain numbers; see ``AdaptiveBatches.figures``."""
+    """A job's measurements in plain numbers; see ``AdaptiveBatches.figures``."""
 
     noise_scale_samples: float | None
     grad_sqr: float
@@ -154,14 +154,14 @@ class Figures(TypedDict):
 class AdaptiveBatches:
     """Global batches whose size changes; give them to a ``LeaseIterator`` as its data.
 
-    Every sample comes once per epoch, in the order of ``GlobalBatches``, whatever the sizes and
-    the number of processes. A step counts as many steps of the initial batch as it is worth, so
+    Every sample comes once per epoch, in the order of ``GlobalBatches``, for all sizes and numbers
+    of processes. A step counts as the number of steps of the initial batch that it is worth, so
     ``total_steps`` keeps its meaning. Position and figures belong to the state of the job: save
     them, alone or as part of ``leasehold.torch.AdaptiveTraining``.
 
     Args:
         total: samples of the data.
-        limits: of the batch; else LEASEHOLD_BATCH, which says what the job was submitted with.
+        limits: of the batch; by default LEASEHOLD_BATCH, the limits at submission.
         seed: of the order.
         rank: of this process; RANK by default.
         world_size: processes; WORLD_SIZE by default.
@@ -169,14 +169,14 @@ class AdaptiveBatches:
         retune_every_s: seconds of training between two choices of the batch.
 
     Attributes:
-        size: m, samples of the step at hand.
-        progress: steps of the initial batch that are done, with their fraction.
-        position: samples that are done, over all epochs.
+        size: m, samples of the present step.
+        progress: completed steps of the initial batch, with a fraction.
+        position: processed samples, over all epochs.
         noise: of the gradients.
         times: of passes and exchanges.
 
     Raises:
-        ValueError: a value cannot be used, there are no limits, or no batch fits so many
+        ValueError: a value cannot be used, there are no limits, or no batch fits the number of
             processes.
     """
 
@@ -220,28 +220,28 @@ class AdaptiveBatches:
         self.position = 0
         self._largest = 0
         self._timed_size = 0  # the first step of a size allocates and compiles
-        self._worth: float | None = None  # of the step at hand; None between two steps
+        self._worth: float | None = None  # of the present step; None between two steps
 
     @property
     def passes(self) -> int:
-        """Passes of the step at hand."""
+        """Passes of the present step."""
         split = self.limits.split(self.size, self.world_size)
         assert split is not None
         return split[1] + 1
 
     @property
     def per_worker(self) -> float:
-        """Samples per worker and pass of the step at hand, on average."""
+        """Samples per worker and pass of the present step, on average."""
         return self.size / (self.world_size * self.passes)
 
     @property
     def gain(self) -> float:
-        """How many steps of the initial batch the step at hand is worth, at least 1."""
+        """How many steps of the initial batch the present step is worth, at least 1."""
         return gain(self.limits.initial, self.noise.scale_samples, self.size)
 
     @property
     def figures(self) -> Figures:
-        """What was measured, for people and for the scheduler; times are of this process's lease.
+        """The measurements, for users and for the scheduler; times are of this process's lease.
 
         ``noise_scale_samples`` is None before the first measurement. ``step_times`` has workers,
         samples per worker and pass, seconds of a pass, and of the pass that exchanges.
@@ -258,7 +258,7 @@ class AdaptiveBatches:
         }
 
     def __call__(self, step: int) -> Iterator[RankBatch]:
-        """Yield what this process does from a step on, for ever.
+        """Yield this process's batches from a step on, without end.
 
         Raises:
             ValueError: the state is not that of ``step``.
@@ -275,7 +275,7 @@ class AdaptiveBatches:
             self._finish()
 
     def propose(self) -> int:
-        """Return the size of the next step; what rank 0 says holds for all processes."""
+        """Return the size of the next step; rank 0's result applies to all processes."""
         if not self._choice_due:
             return self.size
         now, rates = self._steps_per_s(self.size), {m: self._steps_per_s(m) for m in self._tried()}
@@ -283,7 +283,7 @@ class AdaptiveBatches:
         return best if rates.get(best, 0.0) > LEAST_IMPROVEMENT * now else self.size
 
     def record(self, measured: StepMeasurement) -> None:
-        """Take in what the step at hand measured, before the next one is asked for."""
+        """Record the measurement of the present step, before the next one begins."""
         if self._choice_due:
             self._since_choice_s = 0.0
         if measured.norms is not None:
@@ -299,7 +299,7 @@ class AdaptiveBatches:
         self._since_choice_s += (self.passes - 1) * measured.pass_s + measured.last_pass_s
 
     def whole_steps(self) -> int:
-        """End the step at hand; return how many whole steps more are done. The rest is kept."""
+        """End the present step; return how many more whole steps are done. The rest is kept."""
         before = math.floor(self.progress)
         self._finish()
         return math.floor(self.progress) - before
@@ -318,7 +318,7 @@ class AdaptiveBatches:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, also on another number of processes."""
+        """Continue from a state, even with another number of processes."""
         self.progress, self.position = state["progress"], state["position"]
         self._largest = state["largest"]
         self._since_choice_s = state["since_choice_s"]
@@ -348,17 +348,17 @@ class AdaptiveBatches:
         return batches.beginning_at(position, step=math.floor(self.progress))
 
     def _finish(self) -> None:
-        """Count the step at hand, if it was not yet."""
+        """Count the present step, if it is not counted yet."""
         if self._worth is not None:
             self.position += self.size
             self.progress += self._worth
             self.size, self._worth = self._next_size, None
 
     def _tried(self) -> tuple[int, ...]:
-        """Return the sizes to choose from: none far beyond what the job has run.
+        """Return the possible sizes: not far beyond the largest that the job has run.
 
-        For one worker alone two passes of the initial batch count as run. They take twice as long
-        as one, so nothing would be gained at twice the size, and the batch would never grow.
+        For a single worker, two passes of the initial batch count as run. They take twice as long
+        as one, so twice the size would gain nothing, and the batch would never grow.
         """
         doubled = 2 * self.limits.initial if self.world_size == 1 else 0
         most = _EXPLORED * max(self._largest, self.size, doubled)

@@ -1,8 +1,8 @@
-"""Global batches: the same samples in each step, whatever number of processes shares them.
+"""Global batches: the same samples in each step for any number of processes.
 
-A job that may run at several worker counts keeps its course if a step means the same at each of
-them. So the samples of a step depend on the step alone; the processes share them, and each takes
-its share in as many passes as its memory needs, with one step of the optimiser after all of them.
+A job that may run at several worker counts trains the same way if a step means the same at each
+count. So the samples of a step depend only on the step. The processes share them. Each process
+runs its share in as many passes as its memory requires, with one optimiser step after all passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACES_VARIABLE = "LEASEHOLD_PACES"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What a process computes at once.
+    """The samples that a process computes in one pass.
 
     Attributes:
         samples: their numbers in the data, 0 to N - 1.
@@ -40,7 +40,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankBatch:
-    """What one process does in one step of the optimiser.
+    """The work of one process in one step of the optimiser.
 
     Attributes:
         step: number of the step, from 0.
@@ -60,9 +60,9 @@ class RankBatch:
 class GlobalBatches:
     """Global batches of shuffled data; give it to a ``LeaseIterator`` as its data.
 
-    Every sample comes once per epoch, in an order that the seed and the epoch decide, and not the
-    processes. Where the number of samples is no multiple of the batch, a batch holds the end of an
-    epoch and the beginning of the next.
+    Every sample comes once per epoch, in an order that depends on the seed and the epoch, not on
+    the processes. If the number of samples is not a multiple of the batch, a batch holds the end of
+    an epoch and the beginning of the next.
 
     Example:
         ::
@@ -79,12 +79,12 @@ class GlobalBatches:
         seed: of the order.
         rank: of this process; RANK by default.
         world_size: processes; WORLD_SIZE by default.
-        paces: how fast each process is, in any unit: shares are in proportion. By default
+        paces: speed of each process, in any unit; shares are in proportion. By default
             LEASEHOLD_PACES if it has a figure for each process, as in a mixed gang; else all are
-            alike.
+            equal.
 
     Raises:
-        ValueError: a field cannot be used; it says which, and its value.
+        ValueError: a field cannot be used; the message names the field and its value.
     """
 
     total: int
@@ -96,7 +96,7 @@ class GlobalBatches:
     paces: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        """Fill in what the environment says, and refuse what cannot be used."""
+        """Fill in defaults from the environment, and refuse unusable values."""
         told = {"rank": ("RANK", "0"), "world_size": ("WORLD_SIZE", "1")}
         for name, least in (("rank", 0), ("world_size", 1)):
             if getattr(self, name) < least:
@@ -123,7 +123,7 @@ class GlobalBatches:
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """Samples of each process in a step; together they are ``size``, none has nothing."""
+        """Samples of each process in a step; they sum to ``size``, and each has at least one."""
         paces = tuple(self.paces) or (1.0,) * self.world_size
         left = self.size - self.world_size  # each has one
         exact = [left * pace / sum(paces) for pace in paces]
@@ -141,11 +141,11 @@ class GlobalBatches:
         return math.ceil(max(self.shares) / self.most_per_pass)
 
     def at(self, step: int) -> RankBatch:
-        """Return what this process does in a step."""
+        """Return this process's batch in a step."""
         return self.beginning_at(step * self.size, step=step)
 
     def beginning_at(self, position: int, *, step: int) -> RankBatch:
-        """Return what this process does in a step whose first sample has this position.
+        """Return this process's batch in a step that begins at a sample position.
 
         Args:
             position: samples before it, over all epochs.
@@ -165,7 +165,7 @@ class GlobalBatches:
         return RankBatch(step=step, passes=parts)
 
     def __call__(self, step: int) -> Iterator[RankBatch]:
-        """Yield what this process does from a step on, for ever."""
+        """Yield this process's batches from a step on, without end."""
         return map(self.at, itertools.count(step))
 
     def _sample(self, position: int) -> int:

@@ -1,8 +1,8 @@
-"""The way to the agent: a thread that reports progress and listens for the notice.
+"""The channel to the agent: a thread that reports progress and listens for the notice.
 
-The training loop never waits for it: a step is one assignment to an attribute. An agent that is
-away (it may be restarted under a running job) is asked again; meanwhile the notice file and SIGTERM
-still speak, and steps are left in a file.
+The training loop never waits for the channel: a step is one assignment to an attribute. If the
+agent is away (it may restart under a running job), the channel retries. Meanwhile the notice file
+and SIGTERM still work, and steps are written to a file.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Channel:
-    """Reports steps and learns of the notice, in a thread of its own.
+    """Reports steps and receives the notice, in a separate thread.
 
     Args:
         surroundings: of this process; they name the endpoint.
-        report_every_s: between two reports.
+        report_every_s: seconds between two reports.
 
     Raises:
-        ValueError: no agent would take what the environment says of this process.
+        ValueError: no agent accepts the environment's values for this process.
 
     Attributes:
         steps_live: steps done; the loop counts here.
         steps_done: steps that are checkpointed.
-        learning: what the job has measured if its batch may change; replaced, not changed. It is
-            told once over each connection.
-        noticed: the job is to leave.
-        leave_by_s: when SIGTERM comes, on ``time.monotonic``; None if nobody said.
+        learning: measurements of a job with adaptive batches; replaced, not changed. They are sent
+            once over each connection.
+        noticed: the job must leave.
+        leave_by_s: when SIGTERM comes, on ``time.monotonic``; None if not known.
     """
 
     def __init__(self, surroundings: Surroundings, *, report_every_s: float) -> None:
@@ -64,7 +64,7 @@ class Channel:
         self._thread.start()
 
     def close(self) -> None:
-        """Report a last time and stop."""
+        """Send a last report and stop."""
         if self._closing or not self._thread.is_alive():
             return
         self._closing = True
@@ -76,17 +76,17 @@ class Channel:
             os.close(self._wake_writer)
 
     def leave_steps(self) -> None:
-        """Write the steps to the file in which an agent that was away finds them."""
+        """Write the steps to the file that an agent reads after it was away."""
         path = self._surroundings.progress_file
         if path is None or self._surroundings.rank:
             return
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):  # the agent has forgotten the lease: nobody asks
+        with contextlib.suppress(OSError):  # the agent has forgotten the lease
             temporary.write_text(json.dumps(self._steps()))
             temporary.replace(path)
 
     def _steps(self) -> dict[str, int]:
-        """Return the steps as the agent takes them: it would refuse all of a line for one."""
+        """Return the steps in the agent's form; one bad value makes it refuse the whole line."""
         told = {"steps_live": self.steps_live, "steps_done": self.steps_done}
         return {name: min(max(int(steps), 0), MOST_COUNT) for name, steps in told.items()}
 
@@ -124,7 +124,7 @@ class Channel:
         if self._socket is not None:
             self._socket.close()
         self._socket, self._unread = None, b""
-        self._learning_told = None  # the next agent knows nothing of it
+        self._learning_told = None  # the next agent does not know it
 
     def _listen(self, timeout_s: float) -> None:
         """Wait for a line of the agent, or for the end."""
@@ -161,7 +161,7 @@ class Channel:
 
 
 def _check(surroundings: Surroundings) -> None:
-    """Refuse what would be sent with every line, and be refused each time."""
+    """Refuse values that each line would contain and the agent would refuse each time."""
     length, rank = len(surroundings.secret), surroundings.rank
     if length > LONGEST_NAME:
         raise ValueError(
@@ -176,7 +176,7 @@ def connect(endpoint: str, *, timeout_s: float) -> socket.socket:
     """Return a connection to an agent's endpoint: a path, or ``tcp://host:port``.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
     """
     if endpoint.startswith("tcp://"):
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")

@@ -1,6 +1,6 @@
-"""Checkpoints in a folder: written aside and renamed, so that half of one is never found.
+"""Checkpoints in a folder: written aside and renamed, so that each one is complete.
 
-``checkpoint_dir/step-000000000120/`` is a whole checkpoint, whatever the job put into it. The
+``checkpoint_dir/step-000000000120/`` is a complete checkpoint with files of the job. The
 newest is the one with the most steps. Files and folders with other names belong to the user.
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: Holds the id of the job whose checkpoints lie in the folder.
+#: Holds the id of the job that owns the checkpoints in the folder.
 OWNER_FILE = ".leasehold-job"
-#: Lies in each checkpoint that this module has written; it removes no other one.
+#: Is in each checkpoint that this module has written; the module removes no others.
 WRITTEN_FILE = ".leasehold-checkpoint"
-#: Variable that names the job whose checkpoints another one may take over.
+#: Variable with the id of a job whose checkpoints this job may take over.
 ADOPT_VARIABLE = "LEASEHOLD_TAKE_CHECKPOINTS_OF"
 
 
@@ -40,11 +40,11 @@ class Checkpoints:
     """The checkpoints of one job.
 
     Attributes:
-        folder: where they lie; on storage that every node of the job sees.
-        token: fencing token of this attempt; 0 outside a lease, which fences nothing.
-        keep: how many are kept.
-        job_id: whose they are; empty outside a lease, which owns nothing.
-        adopts: id of the job whose checkpoints this one goes on from; empty: none.
+        folder: folder of the checkpoints; on storage that every node of the job sees.
+        token: fencing token of this attempt; 0 outside a lease, without fencing.
+        keep: how many checkpoints are kept.
+        job_id: id of the owner; empty outside a lease, without an owner.
+        adopts: id of the job whose checkpoints this job continues from; empty: no job.
     """
 
     folder: Path
@@ -54,10 +54,10 @@ class Checkpoints:
     adopts: str = ""
 
     def claim(self) -> None:
-        """Mark this attempt as the one that writes here, and clear what others left half done.
+        """Mark this attempt as the writer, and remove unfinished files of earlier attempts.
 
         Raises:
-            StaleLeaseError: a later attempt was here first.
+            StaleLeaseError: a later attempt has claimed the folder.
             ForeignCheckpointsError: the folder is another job's.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,12 +74,12 @@ class Checkpoints:
                 shutil.rmtree(half, ignore_errors=True)
 
     def check_owner(self) -> None:
-        """Make sure that what lies here is this job's, or that of the job it goes on from.
+        """Check that the checkpoints belong to this job, or to the job that it continues from.
 
-        Folders of the release before name no job; they are taken for this one's.
+        Folders of the previous release name no job; they count as this job's.
 
         Raises:
-            ForeignCheckpointsError: it is another job's.
+            ForeignCheckpointsError: they belong to another job.
         """
         owner = self._owner()
         if self.job_id and owner not in ("", self.job_id, self.adopts):
@@ -91,14 +91,14 @@ class Checkpoints:
             )
 
     def claimed_s(self) -> float:
-        """Return when a job first claimed the folder, in seconds since the epoch; inf if none."""
+        """Return when a job first claimed the folder, in seconds since the epoch; inf if never."""
         try:
             return (self.folder / OWNER_FILE).stat().st_mtime
         except FileNotFoundError:
             return math.inf
 
     def _own(self) -> None:
-        """Write this job's id into the folder; of two that come at once, the second is refused."""
+        """Write this job's id into the folder; if two jobs do so at once, the second is refused."""
         if not self.job_id:
             return
         marker, mine = self.folder / OWNER_FILE, self.folder / f"{OWNER_FILE}-{self.token}"
@@ -121,10 +121,10 @@ class Checkpoints:
             return ""
 
     def check(self) -> None:
-        """Make sure that no later attempt has begun.
+        """Check that no later attempt has begun.
 
         Raises:
-            StaleLeaseError: one has.
+            StaleLeaseError: a later attempt has begun.
         """
         markers = (re.fullmatch(r"\.token-(\d+)", p.name) for p in self.folder.glob(".token-*"))
         newest = max((int(marker[1]) for marker in markers if marker), default=0)
@@ -144,7 +144,7 @@ class Checkpoints:
         return self.folder / f"step-{step:012d}"
 
     def save(self, step: int, write: Callable[[Path], object]) -> Path:
-        """Have a checkpoint written, and put it in place in one step.
+        """Write a checkpoint with ``write``, and put it in place atomically.
 
         Args:
             step: steps done.
@@ -180,10 +180,10 @@ class Checkpoints:
 
 
 def _place(file: Path, marker: Path) -> None:
-    """Put a file in place in one step, unless there is one.
+    """Put a file in place atomically, unless the target exists.
 
     Raises:
-        FileExistsError: there is.
+        FileExistsError: the target exists.
     """
     try:
         os.link(file, marker)

@@ -1,11 +1,11 @@
-"""Which scheduler to talk to, and with which token.
+"""Find the scheduler's address and the token.
 
 The command line and ``Client`` look in the same places.
 
 The server: ``--server``, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine. The token:
 ``--token-file``, ``LEASEHOLD_TOKEN``, ``client.toml``, else the one that a scheduler on this
-machine left for its first administrator. A token that was found beside one server's address is
-never sent to another server.
+machine left for its first administrator. A token that is configured for one server is never sent to
+another server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Where a scheduler on this machine listens unless told otherwise.
+#: Default address of a scheduler on this machine.
 DEFAULT_SERVER: Final = "http://127.0.0.1:8642"
 _KEYS: Final = ("server", "token", "token_file", "ca_file")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -32,13 +32,13 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the scheduler is and how to talk to it.
+    """The scheduler's address and credentials.
 
     Attributes:
         server: base address without a trailing slash.
         token: bearer token; empty for none.
         ca_file: certificates to trust; empty for the system's.
-        origin: where the address comes from, for messages.
+        origin: source of the address, for messages.
     """
 
     server: str
@@ -55,14 +55,14 @@ def find_connection(
     environment: Mapping[str, str] | None = None,
     server_origin: str = "--server",
 ) -> Connection:
-    """Put flags, environment and files together.
+    """Combine flags, environment and files.
 
     Args:
-        server: value of ``--server``, or what a program says.
+        server: value of ``--server``, or a program's argument.
         token_file: value of ``--token-file``.
         ca_file: value of ``--ca-file``.
         environment: ``os.environ`` by default.
-        server_origin: what the user calls ``server``, for messages.
+        server_origin: the user's name for ``server``, for messages.
 
     Raises:
         SettingsError: an address, a file or a key in ``client.toml`` cannot be used.
@@ -75,9 +75,9 @@ def find_connection(
         (config.get("server"), str(config_path(env))),
     )
     address, origin = next(((a, o) for a, o in named if a), (DEFAULT_SERVER, "default"))
-    # An agent's list of standbys may be set for the whole shell; each of them leads to the leader.
+    # The shell may hold an agent's list of standbys; each of them forwards to the leader.
     address = _checked((address.split() or [""])[0], origin)
-    # Its token and certificates belong to the server that stands beside them.
+    # The file's token and certificates belong to the server in the same file.
     beside = config if _same(config.get("server") or DEFAULT_SERVER, address) else {}
     return Connection(
         server=address,
@@ -88,7 +88,7 @@ def find_connection(
 
 
 def config_path(env: Mapping[str, str]) -> Path:
-    """Return where ``client.toml`` is looked for."""
+    """Return the path of ``client.toml``."""
     if env.get("LEASEHOLD_CLIENT_CONFIG"):
         return Path(env["LEASEHOLD_CLIENT_CONFIG"])
     base = env.get("XDG_CONFIG_HOME") or _path("~/.config", env)
@@ -96,7 +96,7 @@ def config_path(env: Mapping[str, str]) -> Path:
 
 
 def state_dir(env: Mapping[str, str]) -> Path:
-    """Return where a scheduler of this user keeps its state unless told otherwise."""
+    """Return the default state folder of a scheduler of this user."""
     if env.get("LEASEHOLD_STATE_DIR"):
         return Path(env["LEASEHOLD_STATE_DIR"])
     base = env.get("XDG_STATE_HOME") or _path("~/.local/state", env)
@@ -174,10 +174,10 @@ def _read_token(path: Path, origin: str) -> str:
 
 
 def usable_token(text: str, origin: str) -> str:
-    """Refuse what cannot stand in a header, without showing it; an empty text is no token.
+    """Refuse a token that cannot be in a header, without showing it; an empty text is no token.
 
     Raises:
-        SettingsError: it cannot.
+        SettingsError: the text cannot be in a header.
     """
     return _usable(text, origin) if text else ""
 
@@ -190,7 +190,7 @@ def _usable(text: str, origin: str) -> str:
 
 
 def _path(text: str | None, env: Mapping[str, str]) -> str:
-    """Expand ``~`` by the environment given, not by the process's."""
+    """Expand ``~`` by the given environment, not by the process's."""
     if not text or not text.startswith("~/"):
         return text or ""
     return str(Path(env.get("HOME") or Path.home()) / text[2:])

@@ -1,4 +1,4 @@
-"""The two distributions of the project, and the folders that their packages lie in."""
+"""The two distributions of the project, and the folders of their packages."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""How the processes of a gang agree on the step after which they all leave.
+"""Agreement of a gang's processes on the step after which they all leave.
 
-The notice reaches each process at another moment, and a process that leaves one step before the
-others leaves them waiting in a collective operation for ever. So rank 0 proposes a step that lies
-ahead, and nobody leaves before all have promised to stop there:
+The notice reaches each process at a different time. If one process leaves a step before the
+others, they wait in a collective operation without end. So rank 0 proposes a step that lies ahead,
+and no process leaves before all have promised to stop there:
 
-1. Whoever has seen the notice leaves a marker. Rank 0 then proposes to stop after step S, some
-   steps ahead of its own.
-2. Each process answers with a vote. If it has not begun step S + 1 it promises not to begin it
-   before it has heard of a decision; otherwise it refuses and says how far it is.
-3. All promised: rank 0 decides, and everybody leaves after S. Anybody refused: rank 0 proposes a
-   later step, which also frees those who wait at the old one.
+1. A process that has seen the notice writes a marker. Rank 0 then proposes to stop after step S,
+   some steps ahead of its own.
+2. Each process answers with a vote. If it has not begun step S + 1, it promises not to begin it
+   before it sees a decision. If it has, it refuses and reports its step.
+3. If all promised, rank 0 decides, and all processes leave after S. If a process refused, rank 0
+   proposes a later step, which also frees the processes that wait at the old one.
 
-Voting happens in a thread, so a process that is inside a step, waiting for its mates, still votes;
-nobody waits in a way that keeps another from getting on. Messages are files in the checkpoint
-folder, which the gang shares anyway; if they are too slow (some network file systems cache for
-long), the deadline comes first, the gang is killed and goes on from its last checkpoint: time is
-lost, no step is counted twice.
+A thread votes, so a process still votes while it waits inside a step for the others. No wait blocks
+the progress of another process. Messages are files in the checkpoint folder, which the gang shares
+anyway. They may be too slow, since some network file systems cache for long. Then the deadline
+comes first, and the gang is killed and continues from its last checkpoint: time is lost, but no
+step is counted twice.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: Between two looks at the files once the gang is leaving.
+#: Seconds between two reads of the files while the gang is leaving.
 BUSY_S = 0.02
-#: Between two looks as long as nobody has said anything.
+#: Seconds between two reads while there is no message.
 IDLE_S = 0.5
 #: How far ahead of rank 0 the gang is asked to stop, in time.
 AHEAD_S = 0.2
@@ -49,7 +49,7 @@ class Gang:
         folder: shared by the gang, of this attempt alone.
         rank: of this process.
         world_size: processes in the gang.
-        noticed: tells whether this process is to leave.
+        noticed: returns whether this process must leave.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Gang:
         self._thread = threading.Thread(target=self._run, name="leasehold-gang", daemon=True)
 
     def agree_on_start(self, newest: Callable[[], int]) -> int:
-        """Return the step at which the whole gang begins: what rank 0 finds to be the newest.
+        """Return the step at which the whole gang begins: the newest that rank 0 finds.
 
-        Each for itself might find another, once rank 0 has begun to write new checkpoints.
+        Other processes might find another one after rank 0 has begun to write new checkpoints.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._rank == 0:
@@ -86,11 +86,11 @@ class Gang:
         self._thread.start()
 
     def close(self, *, finished_step: int | None = None) -> None:
-        """Take part no longer.
+        """Stop taking part.
 
         Args:
-            finished_step: the last step of the job, where this process has done it: the others
-                are then to go on to that step, too, whatever was proposed.
+            finished_step: the last step of the job, if this process has done it. The others then go
+                on to that step too, whatever was proposed.
         """
         if finished_step is not None:
             with contextlib.suppress(OSError):
@@ -105,9 +105,9 @@ class Gang:
             self._thread.join(timeout=2.0)
 
     def may_begin(self, step: int) -> bool:
-        """Tell whether to begin step number ``step`` (from 1), or to leave before it.
+        """Return whether to begin step number ``step`` (from 1), or to leave before it.
 
-        Waits where this process has promised to.
+        Waits if this process has promised to.
         """
         with self._changed:
             while self._barrier is not None and step > self._barrier:
@@ -150,7 +150,7 @@ class Gang:
     def _propose(self, furthest: int) -> None:
         elapsed_s = max(time.monotonic() - self._began_s, 1e-3)
         number = self._newest_proposal()[0] + 1
-        # Doubled with each refusal: whoever refuses may be much faster than rank 0.
+        # Doubled with each refusal: the refusing process may be much faster than rank 0.
         longer = 2 ** min(number - 1, 20)
         ahead = int(AHEAD_S * longer * (self._begun - self._first) / elapsed_s) + longer
         self._write(f"proposal-{number:06d}", {"step": furthest + ahead})
@@ -161,7 +161,7 @@ class Gang:
         return (0, 0) if data is None else (int(names[-1].split("-")[1]), data["step"])
 
     def _follow(self) -> None:
-        """Vote on the newest proposal, and take in a decision."""
+        """Vote on the newest proposal, and read a decision."""
         number, step = self._newest_proposal()
         if number > self._round:
             with self._changed:
@@ -191,7 +191,7 @@ class Gang:
 
 
 def clear_older(folder: Path, token: int) -> None:
-    """Remove the files that agreements of earlier attempts left, and no others."""
+    """Remove only the files of agreements of earlier attempts."""
     for path in folder.glob("gang-*"):
         attempt = re.fullmatch(r"gang-(\d+)", path.name)
         if attempt is None or int(attempt[1]) >= token:

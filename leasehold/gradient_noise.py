@@ -1,4 +1,4 @@
-"""How noisy gradients are, and so what a larger batch is worth and which learning rate it needs.
+"""Gradient noise, and from it the worth and the learning rate of a larger batch.
 
 Symbols: b and B samples of a small and a large batch, m samples per step, m0 the initial batch, q
 the squared norm of the true gradient, S the trace of the covariance of one sample's gradient,
@@ -78,12 +78,12 @@ class GradientNorms:
 
 
 class GradientNoise:
-    """Estimates how noisy gradients are, from small and large batches of the same step.
+    """Estimates the noise of gradients, from small and large batches of the same step.
 
     The expected squared norm of a gradient of n samples is q + S / n. So two sizes give both:
     q = (B |G_B|^2 - b |G_b|^2) / (B - b) and S = (|G_b|^2 - |G_B|^2) / (1 / b - 1 / B), without
-    bias. Both are averaged on their own, since their ratio of one step has no use: exponentially,
-    with 0.999 kept over each initial batch, and corrected for the beginning.
+    bias. Both are averaged separately, since their ratio in one step is useless. The averages are
+    exponential, with 0.999 kept over each initial batch, and corrected for the beginning.
 
     Args:
         initial: m0, samples.
@@ -94,7 +94,7 @@ class GradientNoise:
         self._sqr = self._variance = self._weight = 0.0
 
     def observe(self, norms: GradientNorms) -> None:
-        """Take in a step. One whose gradients are not finite is left out."""
+        """Record a step; a step with gradients that are not finite is left out."""
         b, B = norms.small, norms.large
         sqr = (B * norms.large_sqr - b * norms.small_sqr) / (B - b)
         trace = (norms.small_sqr - norms.large_sqr) / (1 / b - 1 / B)
@@ -107,7 +107,7 @@ class GradientNoise:
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured."""
+        """Whether there is a measurement."""
         return self._weight > 0
 
     @property
@@ -130,6 +130,6 @@ class GradientNoise:
         return {"sqr": self._sqr, "variance": self._variance, "weight": self._weight}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Take the averages in."""
+        """Restore the averages."""
         self._sqr, self._variance = state["sqr"], state["variance"]
         self._weight = state["weight"]

@@ -5,9 +5,9 @@
     trainer.train(resume_from_checkpoint=callback.checkpoint(args.output_dir))
     callback.exit_if_left_early()
 
-The Trainer keeps its checkpoints under its ``output_dir``: put that where every node finds it, such
-as LEASEHOLD_CHECKPOINT_DIR. Transformers is imported when a callback is made, so this module can be
-imported without it.
+The Trainer keeps its checkpoints under its ``output_dir``: choose a folder that every node sees,
+such as LEASEHOLD_CHECKPOINT_DIR. Transformers is imported when a callback is made, so this module
+can be imported without it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from leasehold.surroundings import Surroundings
 if TYPE_CHECKING:
     from types import FrameType
 
-#: Written by the Trainer at the very end of a checkpoint's state; one without it is half done.
+#: The Trainer writes it last into a checkpoint's state; one without it is incomplete.
 LAST_FILE = "trainer_state.json"
 #: Written by the callback once the whole checkpoint is on the disk.
 WHOLE_FILE = "leasehold.json"
 
 
 class LeaseKeeper:
-    """What the callback does, without a base class: the Trainer's hooks by their names.
+    """The callback without its base class: the Trainer's hooks by their names.
 
     Args:
-        report_every_s: between two reports to the agent.
-        surroundings: what the agent has told this process; read from the environment.
+        report_every_s: seconds between two reports to the agent.
+        surroundings: the agent's information for this process; by default from the environment.
 
     Attributes:
         left_early: training stopped because the lease ends.
@@ -58,7 +58,7 @@ class LeaseKeeper:
         """Return the newest whole checkpoint; None for a start from the beginning.
 
         A checkpoint is whole if the callback has marked it. One that the Trainer wrote before the
-        first attempt under a lease is whole, too, if its state is complete. None is removed.
+        first attempt under a lease is whole too, if its state is complete. This removes nothing.
 
         Raises:
             StaleLeaseError: a later attempt of the job has begun.
@@ -78,7 +78,7 @@ class LeaseKeeper:
         return max(found)[1] if found else None
 
     def exit_if_left_early(self) -> None:
-        """Leave with the code that says: run me again.
+        """Exit with the code that asks for another run.
 
         Raises:
             SystemExit: training stopped because the lease ends.
@@ -97,10 +97,10 @@ class LeaseKeeper:
             self._handler = signal.signal(signal.SIGTERM, self._notice)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_more: Any) -> Any:
-        """Count the step; once told to leave, have a checkpoint written and training stopped.
+        """Count the step; after a notice, make the Trainer write a checkpoint and stop.
 
         Raises:
-            StaleLeaseError: a later attempt of the job has begun; this one may save no more.
+            StaleLeaseError: a later attempt of the job has begun; this one may not save.
         """
         self._note(state)
         if self._agreed(args) and state.global_step < state.max_steps:
@@ -141,9 +141,9 @@ class LeaseKeeper:
         self._channel.steps_live = state.global_step
 
     def _agreed(self, args: Any) -> bool:
-        """Tell whether to leave; in a gang, as soon as any process was told.
+        """Return whether to leave; in a gang, as soon as any process has a notice.
 
-        The gang asks with one small collective operation per step, which all of them reach.
+        The gang checks with one small collective operation per step, which all processes reach.
         """
         noticed = self._channel.noticed
         if self._told.world_size < 2 or not self._told.leased:
@@ -159,7 +159,7 @@ class LeaseKeeper:
         self._channel.noticed = True
 
 
-def LeaseCallback(  # noqa: N802 - a class to whoever uses it; its base is not importable here
+def LeaseCallback(  # noqa: N802 - a class for users; its base is not importable here
     *, report_every_s: float = 1.0, surroundings: Surroundings | None = None
 ) -> Any:
     """Return a ``TrainerCallback`` that is a ``LeaseKeeper``; give it to the Trainer."""

@@ -1,4 +1,4 @@
-"""The loop of a training job: counts steps, keeps checkpoints, and leaves when it is asked to."""
+"""The loop of a training job: counts steps, keeps checkpoints, and leaves on a notice."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The exit code by which a job says: I have left early, run me again (EX_TEMPFAIL).
+#: Exit code of a job that left early and asks for another run (EX_TEMPFAIL).
 LEFT_EARLY = 75
-#: Seconds between the first two reports of what the job has measured, doubled each time, and most.
+#: Seconds between the first two reports of the job's measurements, doubled each time; the maximum.
 LEARNING_FIRST_S, LEARNING_MOST_S = 1.0, 30.0
 
 
 @runtime_checkable
 class CountsSteps(Protocol):
-    """Data whose items are not one step each, such as ``AdaptiveBatches``."""
+    """Data with items that are not one step each, such as ``AdaptiveBatches``."""
 
     def whole_steps(self) -> int:
-        """Return how many whole steps the item that was done completes; at least 1.
+        """Return how many whole steps the last item completes; at least 1.
 
-        A rest is kept for the next item, and belongs to the state of the data. All processes of a
-        gang have to return the same.
+        The rest counts for the next item, and belongs to the state of the data. All processes of a
+        gang must return the same.
         """
         ...
 
@@ -44,9 +44,9 @@ class CountsSteps(Protocol):
 class LeaseIterator(Generic[T]):
     """Iterates over training steps, under a lease or without one.
 
-    A step is done when the next item is asked for. When the lease ends, the step at hand is
-    finished, a checkpoint is written, and the process leaves with exit code 75; started again, it
-    goes on after that step. Without Leasehold it is a plain iterator that also keeps checkpoints.
+    A step is done when the next item is requested. When the lease ends, the present step is
+    finished, a checkpoint is written, and the process exits with code 75. After a restart it
+    continues after that step. Without Leasehold it is a plain iterator that also keeps checkpoints.
 
     In a gang (WORLD_SIZE > 1) every process has an iterator; rank 0 writes the checkpoints, all
     load them, and all leave after the same step.
@@ -58,30 +58,30 @@ class LeaseIterator(Generic[T]):
                 train(batch)
 
     Args:
-        data: what to iterate over. A sequence or an iterable is one epoch, begun again as often as
-            needed; a sequence is entered at the right place, an iterable is read up to it. A
-            function is called with the number of steps done and returns an iterator from there.
-            If an item is worth several steps, see ``CountsSteps``; the ``figures`` of data such as
-            ``AdaptiveBatches`` are told to the scheduler.
+        data: the items. A sequence or an iterable is one epoch, repeated as often as needed. A
+            sequence is entered at the right place; an iterable is read up to it. A function is
+            called with the number of steps done and returns an iterator from there. If an item is
+            worth several steps, see ``CountsSteps``. The ``figures`` of data such as
+            ``AdaptiveBatches`` are reported to the scheduler.
         total_steps: steps of the whole job; else LEASEHOLD_TOTAL_STEPS, else one epoch.
-        checkpoint_dir: where the checkpoints lie, on storage that every node sees; else
-            LEASEHOLD_CHECKPOINT_DIR; without either nothing is kept, which a lease refuses.
+        checkpoint_dir: folder of the checkpoints, on storage that every node sees; by default
+            LEASEHOLD_CHECKPOINT_DIR. Without either no checkpoint is kept, which a lease refuses.
         save: writes the job's state into an empty folder.
         load: reads it back from such a folder.
-        checkpoint_every_s: how often to save while nobody asks for it; None for never.
+        checkpoint_every_s: seconds between regular checkpoints; None for no regular ones.
         keep: how many checkpoints are kept.
         on_notice: ``exit`` leaves by SystemExit(75) after the checkpoint; ``stop`` ends the
             iteration, and the program goes on with ``left_early`` true.
-        report_every_s: between two reports to the agent.
-        surroundings: what the agent has told this process; read from the environment.
+        report_every_s: seconds between two reports to the agent.
+        surroundings: the agent's information for this process; by default from the environment.
 
     Attributes:
         step: steps done, since the job's first start.
-        left_early: the iteration ended because the lease does.
+        left_early: the iteration ended because the lease ends.
 
     Raises:
-        ValueError: nobody says how many steps there are, or where checkpoints are to lie.
-        ForeignCheckpointsError: on iteration, the folder holds those of another job.
+        ValueError: the number of steps or the checkpoint folder is missing.
+        ForeignCheckpointsError: on iteration: the folder holds another job's checkpoints.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class LeaseIterator(Generic[T]):
             raise SystemExit(LEFT_EARLY)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint now, unless this step has one. Rank 0 writes, the others do nothing.
+        """Write a checkpoint now, unless this step has one. Only rank 0 writes.
 
         Raises:
             StaleLeaseError: a later attempt of the job has begun.
@@ -180,7 +180,7 @@ class LeaseIterator(Generic[T]):
         self.checkpoint()
 
     def _tell_learning(self) -> None:
-        """Hand what rank 0 has measured to the channel, if there is something new."""
+        """Pass rank 0's measurements to the channel, if they are new."""
         if not self._learns:
             return
         learning = learning_of(cast("HasFigures", self._data).figures)
@@ -194,7 +194,7 @@ class LeaseIterator(Generic[T]):
         return self._data.whole_steps() if isinstance(self._data, CountsSteps) else 1
 
     def _resume(self) -> None:
-        """Find out where to begin, load the state, and begin to report."""
+        """Find the first step, load the state, and begin to report."""
         if self._told.rank == 0 and self._checkpoints is not None and self._save is not None:
             self._checkpoints.claim()
             clear_older(self._checkpoints.folder, self._told.token)
@@ -237,7 +237,7 @@ class LeaseIterator(Generic[T]):
         )
 
     def _catch_sigterm(self) -> Callable[[int, FrameType | None], object] | int | None:
-        """Take SIGTERM as a notice while under a lease; return what handled it before."""
+        """Treat SIGTERM as a notice while under a lease; return the previous handler."""
         if not self._told.leased or threading.current_thread() is not threading.main_thread():
             return None
 

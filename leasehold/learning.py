@@ -1,4 +1,4 @@
-"""What a job whose batch may change tells its agent of its steps and gradients."""
+"""The report of a job with adaptive batches to its agent: its steps and gradients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ class HasFigures(Protocol):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """What was measured; see ``AdaptiveBatches.figures``."""
+        """The measurements; see ``AdaptiveBatches.figures``."""
         ...
 
 
 def learning_of(figures: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return figures as an agent takes them: it would refuse all of a line for one.
+    """Return figures in the agent's form; one bad figure would make it refuse the whole line.
 
-    Of more step times than it takes the largest batches count. None if nothing was measured yet.
+    If there are more step times than it takes, those of the largest batches are sent. None before
+    the first measurement.
     """
     noise = figures.get("noise_scale_samples")
     if noise is not None:

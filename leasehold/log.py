@@ -1,4 +1,4 @@
-"""What the daemon says on its standard error: lines for people, or JSON objects for programs."""
+"""The daemon's log on standard error: lines for people, or JSON objects for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Libraries that log every request or statement at ``info``.
 _TALKATIVE = ("httpx", "httpcore", "alembic", "uvicorn")
-#: What a terminal acts upon.
+#: Characters that a terminal acts upon.
 _ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 #: Logs a line for every request; with a thousand agents that is a thousand a second.
 _REQUESTS = "leasehold.access"
@@ -26,7 +26,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line, with a traceback below it if there is one."""
-        # A line of its own begins with its time: no text of a job's may look like one.
+        # A log line begins with its time; a job's text must not look like a log line.
         message = visible(record.getMessage()).replace("\n", "\n    ")
         head = f"{_time(record)} {record.levelname.lower()} {record.name}: {message}"
         return "\n".join([head, *map(visible, _trace(record))])
@@ -55,9 +55,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def visible(text: str) -> str:
-    """Escape control characters and directions of writing, but tabs and line ends.
+    """Escape control characters and writing directions, except tabs and line ends.
 
-    What jobs and strangers made up is in it, and a terminal may show it.
+    The text may come from jobs and unknown callers, and a terminal may show it.
     """
     return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -76,7 +76,7 @@ def set_up_logging(
         level: least severity, in small letters.
         as_json: objects rather than lines.
         requests: whether every request is logged.
-        filters: put on the handler, so that they see what every logger says (secrets, say).
+        filters: filters of the handler, so that they see the records of every logger.
         stream: standard error by default.
     """
     handler = logging.StreamHandler(stream or sys.stderr)

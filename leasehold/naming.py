@@ -1,6 +1,6 @@
-"""Which job is meant: by its id, the beginning of it, or its name.
+"""Find a job by its id, the beginning of its id, or its name.
 
-The command line and programs understand the same words.
+The command line and programs accept the same words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-#: Jobs that are asked for by a word, and that are named where it means several.
+#: Most jobs requested for a word, and named if the word means several.
 _MOST: Final = 100
 _LISTED: Final = 5
 #: Jobs in one of these have not ended.
@@ -40,17 +40,17 @@ class AmbiguousNameError(ValueError):
 async def meaning(
     word: str, ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
 ) -> str | None:
-    """Return the id of the one job that a word that is no id means; None where it means none.
+    """Return the id of the one job that a word (not an id) means; None if no job matches.
 
-    If it means jobs that have not ended, those that have are left out. If some jobs have exactly
-    this name, those whose ids begin with it are left out.
+    If some matching jobs have not ended, ended ones are left out. If some jobs have exactly this
+    name, jobs with ids that begin with the word are left out.
 
     Args:
         word: the beginning of an id, or a name.
         ask: asks for a page of the list of jobs, by parameters of the query.
 
     Raises:
-        AmbiguousNameError: it means several.
+        AmbiguousNameError: the word means several jobs.
     """
     for status in (ACTIVE, ()):
         page = await ask({"called": word, "status": list(status), "limit": _MOST})
@@ -67,15 +67,15 @@ async def meanings(
 ) -> tuple[str, ...]:
     """Return the ids of the jobs that a word that is no id means, where it may mean an array.
 
-    The elements of one array are meant as a whole by its name, also those that have ended. Else it
-    is as for ``meaning``.
+    An array's name means all its elements, including ended ones. Otherwise the rules of ``meaning``
+    apply.
 
     Args:
         word: the beginning of an id, or a name.
         ask: as for ``meaning``.
 
     Raises:
-        AmbiguousNameError: it means several jobs that are not the elements of one array.
+        AmbiguousNameError: the word means several jobs that are not elements of one array.
     """
     for status in (ACTIVE, ()):
         jobs = [job async for job in _pages({"called": word, "status": list(status)}, ask)]
@@ -104,12 +104,12 @@ async def _elements(
 
 
 def _so_called(jobs: list[Mapping[str, Any]], word: str) -> list[Mapping[str, Any]]:
-    """Return the jobs that have exactly this name; all jobs if none has."""
+    """Return the jobs that have exactly this name; all jobs if no job has it."""
     return [job for job in jobs if job["name"] == word] or jobs
 
 
 def _array_of(job: Mapping[str, Any], name: str) -> tuple[Any, ...] | None:
-    """Return what the elements of an array of that name have in common; None for other jobs."""
+    """Return the key that the elements of an array of that name share; None for other jobs."""
     if not job["name"].startswith(f"{name}["):
         return None
     return job["project"], job["owner"], job["submitted_s"]
@@ -134,15 +134,15 @@ async def send_for_words(
     send: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
     ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]],
 ) -> dict[str, Any]:
-    """Send a bulk request, and once more for the words in it that were no ids.
+    """Send a bulk request, and again for the words in it that were not ids.
 
     Args:
-        which: the part of the request that says which jobs are meant.
+        which: the part of the request that selects the jobs.
         send: sends the request with such a part and returns its answer.
         ask: as for ``meaning``.
 
     Returns:
-        the answer, with what became of each word's job in the word's place.
+        the answer, with the result of each word's job in the word's place.
     """
     found = await send(which)
     unknown = [acted for acted in found["jobs"] if acted["code"] == "not_found"]

@@ -1,4 +1,4 @@
-"""How long the passes and exchanges of a job take, by the sizes that it has run."""
+"""Times of a job's passes and exchanges, by the sizes that it has run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Timing:
     last_pass_s: float = 0.0
 
     def add(self, pass_s: float, last_pass_s: float) -> None:
-        """Take in a step."""
+        """Record a step."""
         self.steps = min(self.steps + 1, _NEWEST_STEPS)
         self.pass_s += (pass_s - self.pass_s) / self.steps
         self.last_pass_s += (last_pass_s - self.last_pass_s) / self.steps
@@ -27,12 +27,12 @@ class _Timing:
 class StepTimes:
     """How long passes and exchanges take, by the sizes that the job has run.
 
-    A pass of b samples takes alpha + beta b, by least squares over the sizes on this worker type;
-    of one size alone half of the time counts as fixed. The exchange adds what the last pass takes
-    longer, on this number of workers.
+    A pass of b samples takes alpha + beta b, by least squares over the sizes on this worker type.
+    With only one size, half of the time counts as fixed. The exchange adds the extra time of the
+    last pass, on this number of workers.
 
     Args:
-        worker_type: of this process; times on other types say nothing.
+        worker_type: of this process; times on other types are not used.
         workers: N.
     """
 
@@ -42,7 +42,7 @@ class StepTimes:
         self._measured_here: set[tuple[str, int, float]] = set()
 
     def add(self, per_worker: float, *, pass_s: float, last_pass_s: float) -> None:
-        """Take in a step; the first of a size in this process replaces what is older."""
+        """Record a step; the first of a size in this process replaces older times."""
         key = (self._worker_type, self._workers, per_worker)
         if key not in self._measured_here:
             self._measured_here.add(key)
@@ -51,14 +51,14 @@ class StepTimes:
 
     @property
     def measured(self) -> list[tuple[int, float, float, float]]:
-        """What this process measured: workers, samples per worker and pass, both times."""
+        """Measurements of this process: workers, samples per worker and pass, both times."""
         return [
             (key[1], key[2], self._timings[key].pass_s, self._timings[key].last_pass_s)
             for key in sorted(self._measured_here)
         ]
 
     def iteration_s(self, per_worker: float, passes: int) -> float:
-        """Return the seconds of a step; something must have been measured."""
+        """Return the seconds of a step; needs at least one measurement."""
         fixed_s, each_s = self._fit()
         exchanges = [
             max(timing.last_pass_s - timing.pass_s, 0.0)
@@ -69,7 +69,7 @@ class StepTimes:
         return passes * (fixed_s + each_s * per_worker) + exchange_s
 
     def _fit(self) -> tuple[float, float]:
-        """Return alpha and beta, none of them below zero."""
+        """Return alpha and beta, both at least zero."""
         points = [
             (per_worker, timing.pass_s)
             for (kind, _, per_worker), timing in self._timings.items()
@@ -93,7 +93,7 @@ class StepTimes:
         ]
 
     def load_state_dict(self, state: list[list[Any]]) -> None:
-        """Take the times of earlier leases in."""
+        """Restore the times of earlier leases."""
         self._measured_here = set()
         self._timings = {
             (kind, workers, per_worker): _Timing(steps=n, pass_s=pass_s, last_pass_s=last_s)

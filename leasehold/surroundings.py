@@ -1,4 +1,4 @@
-"""What the agent tells a job's process through its environment."""
+"""The agent's information for a job's process, passed through its environment."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The lease that this process runs under; the defaults stand for no lease at all.
+    """The lease that this process runs under; the defaults mean no lease.
 
     Attributes:
         endpoint: socket of the agent's local endpoint, or ``tcp://host:port``.
-        secret: what the process proves itself with there.
-        notice_file: is there while the job is told to leave.
-        progress_file: where steps are left for an agent that is away.
+        secret: authenticates the process at the endpoint.
+        notice_file: exists while the job must leave.
+        progress_file: file with the steps for an agent that is away.
         token: fencing token of the lease.
         rank: of this process in the gang.
         world_size: processes in the gang.
-        checkpoint_dir: where the job keeps its state.
+        checkpoint_dir: folder of the job's state.
         total_steps: steps of the whole job.
         job_id: of the job.
-        adopts: id of the job from whose checkpoints this one goes on, or empty.
+        adopts: id of the job with the checkpoints that this job continues from, or empty.
     """
 
     endpoint: Path | str | None = None

@@ -1,13 +1,13 @@
-"""PyTorch under a lease: the state of a training loop, saved whole and read back to the last bit.
+"""PyTorch under a lease: save the whole state of a training loop and restore it bit by bit.
 
     state = TrainingState(model=model, optimizer=optimizer)
     steps = LeaseIterator(batches, total_steps=10_000, save=state.save, load=state.load)
     for batch in steps:
         train(batch)
 
-``AdaptiveTraining`` computes the steps of a job whose batch may change.
+``AdaptiveTraining`` computes the steps of a job with adaptive batches.
 
-PyTorch is imported when something is done with it, so this module can be imported without it.
+PyTorch is imported when it is first needed, so this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ STATE_FILE = "state.pt"
 
 
 class Stateful(Protocol):
-    """What can be saved: modules, optimizers, schedulers, scalers, samplers."""
+    """Objects with a state: modules, optimizers, schedulers, scalers, samplers."""
 
     def state_dict(self) -> Any:
         """Return the state."""
         ...
 
     def load_state_dict(self, state: Any) -> Any:
-        """Take the state in."""
+        """Restore the state."""
         ...
 
 
@@ -52,14 +52,14 @@ class Stateful(Protocol):
 class TrainingState:
     """Everything that a training step changes.
 
-    The generators of random numbers (Python, NumPy if it is loaded, PyTorch, every CUDA device)
-    belong to it: without them dropout would go on differently after a preemption.
+    It includes the random number generators (Python, NumPy if it is loaded, PyTorch, every CUDA
+    device): without them dropout would differ after a preemption.
 
     Attributes:
-        model: the module; of a distributed one, give what it wraps: ``model.module``.
+        model: the module; for a distributed one, pass the wrapped module: ``model.module``.
         optimizer: the optimizer, or None.
         more: further objects by name, such as a scheduler of learning rates.
-        device: where tensors are loaded to first; ``cpu`` spares the accelerator a second copy.
+        device: first device of loaded tensors; ``cpu`` spares the accelerator a second copy.
     """
 
     model: Stateful
@@ -81,7 +81,7 @@ class TrainingState:
         """Read it back.
 
         Raises:
-            KeyError: the checkpoint lacks the state of an object; names it.
+            KeyError: the checkpoint lacks the state of an object; the message names it.
         """
         state = _torch().load(folder / STATE_FILE, map_location=self.device, weights_only=True)
         for name, item in self._objects().items():
@@ -106,12 +106,12 @@ def backward(module: Any, batch: RankBatch, loss_of: Callable[[tuple[int, ...]],
     With ``DistributedDataParallel`` gradients are exchanged in the last pass only.
 
     Args:
-        module: whose gradients are added to; those of the step before are to be zero.
+        module: its gradients are added to; set those of the previous step to zero first.
         batch: of this process, see ``GlobalBatches``.
         loss_of: returns the mean loss over samples, given by their numbers.
 
     Returns:
-        What this process adds to the loss: its mean over the processes is that of the whole batch.
+        This process's part of the loss: its mean over the processes is the loss of the whole batch.
     """
     loss = 0.0
     for number, part in enumerate(batch.passes, start=1):
@@ -124,16 +124,16 @@ def backward(module: Any, batch: RankBatch, loss_of: Callable[[tuple[int, ...]],
 
 
 class AdaptiveTraining:
-    """Computes the steps of a job whose batch may change, and measures what a batch is worth.
+    """Computes the steps of a job with adaptive batches, and measures the worth of a batch.
 
-    ``backward`` takes the gradient of each pass by itself, so that their norms show the noise, and
-    exchanges their sum at the end of the last pass. ``DistributedDataParallel`` does that as usual,
-    while the pass still runs: its communication hook takes the norms of the last pass and adds the
-    earlier ones. So the module can have no other hook. The earlier passes need memory for one more
-    set of gradients; so does a single process without accumulation, since it compares the gradients
-    of two steps in a row, between which the model has changed a little.
+    ``backward`` computes the gradient of each pass separately, so that their norms show the noise,
+    and exchanges their sum at the end of the last pass. ``DistributedDataParallel`` does that as
+    usual, while the pass still runs: its communication hook takes the norms of the last pass and
+    adds the earlier ones. So the module can have no other hook. The earlier passes need memory for
+    one more set of gradients. A single process without accumulation needs it too: it compares the
+    gradients of two steps in a row, between which the model has changed a little.
 
-    Norms are those of the plain gradients, also if the optimizer scales them, as Adam does.
+    Norms are those of the plain gradients, even if the optimizer scales them, as Adam does.
     Gradients must not be scaled (``GradScaler``); clip them between ``backward`` and ``step``.
 
     Example:
@@ -146,7 +146,7 @@ class AdaptiveTraining:
                 training.step()
 
     Args:
-        module: what ``loss_of`` calls; with several processes a ``DistributedDataParallel``.
+        module: used by ``loss_of``; with several processes a ``DistributedDataParallel``.
         optimizer: of its parameters.
         batches: the data of the ``LeaseIterator``.
         learning_rate: factor of the learning rate in a step: ``adascale`` is the gain of the step,
@@ -187,18 +187,18 @@ class AdaptiveTraining:
 
     @property
     def figures(self) -> Figures:
-        """What was measured, see ``AdaptiveBatches.figures``."""
+        """The measurements, see ``AdaptiveBatches.figures``."""
         return self._batches.figures
 
     def backward(self, batch: RankBatch, loss_of: Callable[[tuple[int, ...]], Any]) -> float:
-        """Compute the gradients of a step, from none; ``step`` comes after it.
+        """Compute the gradients of a step, starting from zero; call ``step`` after it.
 
         Args:
             batch: of this process.
             loss_of: returns the mean loss over samples, given by their numbers.
 
         Returns:
-            What this process adds to the loss: its mean over the processes is that of the batch.
+            This process's part of the loss: its mean over the processes is the loss of the batch.
         """
         self._optimizer.zero_grad(set_to_none=True)
         loss, squares, seconds, last_pass_s = 0.0, [], [], 0.0
@@ -222,7 +222,7 @@ class AdaptiveTraining:
         return loss
 
     def step(self) -> None:
-        """Step the optimizer at the learning rate of this step; the rates stay as they were."""
+        """Step the optimizer at the learning rate of this step; then restore the rates."""
         batches = self._batches
         factor = self._rule(batches.size / batches.limits.initial, batches.gain)
         groups = self._optimizer.param_groups
@@ -263,7 +263,7 @@ class AdaptiveTraining:
         """Begin to average a bucket of gradients over the processes, with the earlier passes."""
         torch, buffer = _torch(), bucket.buffer()
         if bucket.is_last():
-            if buffer.is_cuda:  # what computes, not what exchanges
+            if buffer.is_cuda:  # the computing stream, not the exchanging one
                 torch.cuda.current_stream(buffer.device).synchronize()
             self._computed_s = self._clock()
         self._norms.append(_norm(buffer))
@@ -276,7 +276,7 @@ class AdaptiveTraining:
         return work.get_future().then(lambda done: done.value()[0])
 
     def _end_pass(self, *, is_last: bool) -> None:
-        """Take the norms of a pass, and put its gradients aside or add the earlier ones."""
+        """Compute the norms of a pass, and store its gradients or add the earlier ones."""
         if is_last and self._shared:
             return
         self._norms = [_norm(p.grad) for p in self._parameters if p.grad is not None]
@@ -291,10 +291,10 @@ class AdaptiveTraining:
     def _record(
         self, batch: RankBatch, squares: list[float], pass_s: float, last_pass_s: float
     ) -> None:
-        """Add up what the processes measured, and have the batches take it in.
+        """Sum the measurements of the processes, and record the sum in the batches.
 
-        All decisions follow from one sum, which is the same everywhere; what only rank 0 may say
-        is 0 in the others.
+        All decisions follow from one sum, which is the same in all processes; values that only rank
+        0 decides are 0 in the others.
         """
         batches = self._batches
         leads = batches.rank == 0
@@ -333,7 +333,7 @@ class AdaptiveTraining:
         return [float(value) for value in added.tolist()]
 
     def _compare(self, sqr: float) -> GradientNorms | None:
-        """Compare the only gradient of a step with that of the step before, of as many samples."""
+        """Compare a step's only gradient with that of the previous step, of as many samples."""
         torch, size, before = _torch(), self._batches.size, self._previous
         gradients = [
             torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self._parameters
@@ -350,7 +350,7 @@ class AdaptiveTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Previous:
-    """The gradient of the step before: samples, squared norm, and the tensors."""
+    """The gradient of the previous step: samples, squared norm, and the tensors."""
 
     size: int
     sqr: float
@@ -397,7 +397,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Set every generator as it was; those of CUDA only where there are as many devices."""
+    """Restore every generator; those of CUDA only if the number of devices is the same."""
     torch = _torch()
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
