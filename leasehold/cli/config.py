@@ -1,4 +1,4 @@
-"""``leasehold config``: what the daemon would run with, and where each setting comes from."""
+"""``leasehold config``: the daemon's settings, and the source of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ConfigFile: TypeAlias = Annotated[
 OfAgent: TypeAlias = Annotated[
     bool, typer.Option("--agent", help="That of `leasehold agent` instead of the daemon's.")
 ]
-#: Settings are long; where the output is no terminal nothing is cut off.
+#: Settings are long; if the output is not a terminal, they are not cut.
 _UNBOUNDED = 400
 
 
@@ -80,7 +80,7 @@ def show_reference(*, agent: OfAgent = False) -> None:
 
 
 def _loaded(path: str | None, *, agent: bool) -> Loaded[Any]:
-    """Read the configuration and say what is out of date in it."""
+    """Read the configuration, and print its outdated settings."""
     loaded = load_agent_config(path=path) if agent else load_config(path=path)
     for warning in loaded.warnings:
         sys.stderr.write(f"leasehold: warning: {warning}\n")

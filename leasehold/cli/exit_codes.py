@@ -1,4 +1,4 @@
-"""Exit codes: what a script that calls ``leasehold`` may rely on."""
+"""Exit codes that scripts may rely on."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ _CODES: Final = (
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code for an error of ours."""
+    """Return the exit code for a ``LeaseholdError``."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), INPUT)

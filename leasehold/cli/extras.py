@@ -1,4 +1,4 @@
-"""What a command lacks if the distribution or the extra that it needs is not installed."""
+"""Find the missing distribution or extra of a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.errors import MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Modules whose distribution has another name, or that come with another one.
+#: Modules with a distribution of another name.
 _DISTRIBUTIONS: Final = {
     "aiohttp": "kubernetes",
     "prometheus_client": "prometheus-client",
@@ -21,7 +21,7 @@ _DISTRIBUTIONS: Final = {
     "re2": "google-re2",
     "starlette": "fastapi",
 }
-#: The extra that is made of all others.
+#: The extra that contains all others.
 _EVERYTHING: Final = "all"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA: Final = re.compile(r"extra == ['\"]([\w-]+)['\"]")
@@ -30,7 +30,7 @@ _EXTRA: Final = re.compile(r"extra == ['\"]([\w-]+)['\"]")
 def missing_extra(
     error: ModuleNotFoundError, *, command: str, extras: Sequence[str]
 ) -> MissingExtraError | None:
-    """Return what to say of a module that an extra would bring; None if none would.
+    """Return the message about a module that an extra would install; None if no extra would.
 
     Args:
         error: that the command met.
@@ -51,7 +51,7 @@ def missing_extra(
 
 
 def check_scheduler(*, command: str, extras: Sequence[str]) -> None:
-    """Make sure that a command with extras has the distribution that they belong to.
+    """Check that the distribution of a command's extras is installed.
 
     Raises:
         MissingExtraError: only the SDK is installed.
@@ -64,7 +64,7 @@ def check_scheduler(*, command: str, extras: Sequence[str]) -> None:
 
 
 def extras_by_distribution() -> Mapping[str, Sequence[str]]:
-    """Return which extras bring a distribution that we depend on."""
+    """Return the extras that install each distribution."""
     found: dict[str, list[str]] = {}
     try:
         requirements = requires(SCHEDULER) or []

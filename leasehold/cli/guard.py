@@ -1,7 +1,7 @@
-"""Start-up guard: say so when another distribution hides one of our packages, or ours differ.
+"""Start-up guard: detect hidden or overwritten packages, and mixed versions.
 
-The folders at the top of the project are its import packages, and their names are everyday words.
-If something else called ``policies`` is found first, or has been installed over ours, the program
+The folders at the top of the project are its import packages, and their names are common words. If
+another package called ``policies`` is found first, or has been installed over this one, the program
 would fail later and far from the cause.
 """
 
@@ -24,15 +24,15 @@ from scheduler.errors import MixedVersionsError, ShadowedPackageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: Our top-level packages; the distribution of the scheduler has all but the first.
+#: Top-level packages; the distribution of the scheduler has all but the first.
 PACKAGES = ("leasehold", "scheduler", "policies", "planner", "simulator", "traces", "agent", "api")
 
 
 def check_packages(search_path: Sequence[str] | None = None) -> None:
-    """Make sure that each of our package names leads to our own files, all of one version.
+    """Check that each package name leads to the project's own files, all of one version.
 
     Args:
-        search_path: where imports look, in order; ``sys.path`` by default.
+        search_path: folders that imports search, in order; ``sys.path`` by default.
 
     Raises:
         ShadowedPackageError: another distribution, or a folder on the search path, hides a package
@@ -72,7 +72,7 @@ def _check_versions(installed: Mapping[str, Distribution]) -> None:
 
 
 def _installed() -> Mapping[str, Distribution]:
-    """Return our distributions that are installed, by name; a checkout may have none."""
+    """Return the project's installed distributions by name; a checkout may have none."""
     found = {}
     for name in (SDK, SCHEDULER):
         with contextlib.suppress(PackageNotFoundError):
@@ -87,12 +87,12 @@ def _origin(name: str, path: list[str]) -> Path | None:
         return None
     if spec.origin is not None:
         return Path(spec.origin).resolve()
-    # A folder without __init__.py: not a package of ours, whoever it belongs to.
+    # A folder without __init__.py is not a package of the project.
     return Path(next(iter(spec.submodule_search_locations or [name]))).resolve() / "__init__.py"
 
 
 def _overwritten(ours: Mapping[str, Path], installed: Mapping[str, Distribution]) -> Iterator[str]:
-    """Yield the packages whose ``__init__.py`` is not the one that our wheels brought."""
+    """Yield the packages with an ``__init__.py`` that differs from the wheel's."""
     wanted = {f"{name}/__init__.py": name for name in ours}
     records = ((found.read_text("RECORD") or "").splitlines() for found in installed.values())
     # An editable install records no such files, and nothing can be installed over them.

@@ -16,20 +16,20 @@ from typer.core import TyperCommand, TyperGroup
 
 from leasehold.cli.extras import check_scheduler, missing_extra
 
-#: Where the name of the command that runs is kept.
+#: Key of the running command's name.
 _COMMAND_KEY = "leasehold.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyCommand:
-    """Where a command lives, and what the overview says about it.
+    """Location of a command, and its line in the overview.
 
     Attributes:
         module: dotted name.
         attribute: a ``typer.Typer`` (mounted as a group), a function (mounted as a command), or a
             command that is ready.
         summary: one line for ``leasehold --help``.
-        extras: of the distribution, which bring what the command needs.
+        extras: extras of the distribution that the command needs.
     """
 
     module: str
@@ -79,7 +79,7 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
 
 
 def _suggest(error: Any, word: str, commands: list[str]) -> None:
-    """Add the command that was probably meant to an error that there is no such one."""
+    """Add a suggestion to the error about an unknown command."""
     near = difflib.get_close_matches(word, commands, n=1)
     said = getattr(error, "message", "")
     if near and said and "did you mean" not in said.lower():

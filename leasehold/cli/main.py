@@ -13,13 +13,13 @@ from leasehold.cli.guard import check_packages
 from leasehold.cli.lazy import LazyCommand, lazy_group
 from scheduler.errors import LeaseholdError
 
-#: What typer raises of a command line that cannot be used; it has no public name.
+#: typer's exception for an unusable command line; it has no public name.
 _UsageProblem: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
 _BOUNDS = ("ge", "gt", "le", "lt")
-#: Kinds of wrong values, as pydantic calls them -> what is wanted instead.
+#: pydantic's kinds of wrong values -> the wanted values.
 _WANTED = {
     "greater_than_equal": "{ge} or more",
     "greater_than": "more than {gt}",
@@ -290,11 +290,11 @@ def main() -> int:
     """Run the command line.
 
     Returns:
-        0, or what ``exit_codes`` says of the error; other ends leave through ``SystemExit``.
+        0, or the error's code by ``exit_codes``; other ends raise ``SystemExit``.
     """
     try:
         check_packages()
-        # Errors of usage are written as all others are, and not as typer would: in boxes.
+        # Usage errors are written like all others, not in typer's boxes.
         code = app(prog_name="leasehold", standalone_mode=False)
     except _UsageProblem as error:
         return _tell_usage(error)
@@ -315,7 +315,7 @@ def main() -> int:
 
 
 def _tell_usage(error: Any) -> int:
-    """Say what is wrong with the command line, and which command says what is right."""
+    """Print the fault of the command line, and the command with the right usage."""
     if type(error).__name__ == "NoArgsIsHelpError":  # the help was its answer
         typer.echo(error.format_message(), err=True, nl=False)
         return int(error.exit_code)
@@ -327,7 +327,7 @@ def _tell_usage(error: Any) -> int:
 
 
 def _of_value(error: Any) -> str:
-    """Say which value is wrong, of which option; empty where it is something else."""
+    """Return the wrong value and its option as text; empty if the fault is another."""
     faults = getattr(error.__cause__, "errors", None)
     param = getattr(error, "param", None)
     if faults is None or param is None:
@@ -337,13 +337,13 @@ def _of_value(error: Any) -> str:
     if wanted is None:
         return ""
     name = param.human_readable_name if param.param_type_name == "argument" else param.opts[0]
-    # The type of ``--limit x`` says nothing of its bounds.
+    # The type of ``--limit x`` has no bounds.
     limits = {key: f"{bound:g}" for key, bound in fault.get("ctx", {}).items() if key in _BOUNDS}
     return f"{name} is '{fault['input']}'; give {wanted.format(**limits)}"
 
 
 def _sentences(said: str) -> str:
-    """Return lines as one; what stood in lines of its own stays apart."""
+    """Return lines joined to one, with separate paragraphs kept apart."""
     lines = [_one_line(line) for line in said.splitlines() if line.strip()]
     parts = [line if line.endswith(tuple(",;:.")) else f"{line};" for line in lines]
     return _one_line(" ".join(parts)).removesuffix(";") if lines else ""

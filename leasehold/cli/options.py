@@ -1,4 +1,4 @@
-"""Options that several commands share, and the request that they make."""
+"""Options that several commands share, and the request built from them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def simulated_time(seconds: float) -> str:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
-    """Show a bar while a simulation runs; shows nothing where stderr is no terminal."""
+    """Show a bar while a simulation runs; nothing if stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -104,7 +104,7 @@ def make_config(
     parameters: Sequence[str],
     settings: Sequence[str],
 ) -> ServerConfig:
-    """Put the configuration together and set logging up by it.
+    """Build the configuration, and set up logging by it.
 
     Args:
         path: of the file, or None for the usual ones.
@@ -113,7 +113,7 @@ def make_config(
         settings: ``SECTION.KEY=VALUE``.
 
     Raises:
-        ConfigError: lists everything that is wrong.
+        ConfigError: lists all faults.
         ParameterError: an item has no ``=``, or comes twice.
     """
     for name, text in parse_params(list(parameters)).items():
@@ -135,14 +135,14 @@ def make_config(
 
 
 def say(text: str) -> None:
-    """Tell the person who started the daemon."""
+    """Print the banner for the user that started the daemon."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
 
 @contextlib.contextmanager
 def exits_clearly() -> Iterator[None]:
-    """End with one line and an exit code where the daemon cannot start or go on."""
+    """Exit with one line and a code if the daemon cannot start or continue."""
     try:
         yield
     except StoreError as error:

@@ -1,1 +1,1 @@
-"""What commands print: tables, JSON and text that is safe for a terminal."""
+"""Output of commands: tables, JSON and text that is safe for a terminal."""

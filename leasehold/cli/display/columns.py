@@ -1,6 +1,6 @@
 """Tables as text that fit a terminal: cells wrap, and words are shortened as the last resort.
 
-Where nobody looks at them, in a file or a pipe, they are as wide as they need to be.
+In a file or a pipe they are as wide as they need to be.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Between two columns.
+#: Spaces between two columns.
 _GAP: Final = 2
-#: A column that is shortened keeps so much.
+#: Least width of a shortened column.
 _LEAST: Final = 12
-#: And so much where that is not enough.
+#: Least width if that is still too wide.
 _BAREST: Final = 6
-#: What is not broken: words, and parts of lists.
+#: Unbreakable parts: words, and parts of lists.
 _PIECE: Final = re.compile(r"[^ ,]+,*|,+")
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -28,10 +28,10 @@ class Column:
     """A column.
 
     Attributes:
-        heading: what stands above it.
+        heading: text above the column.
         cells: one for each row.
         right: whether it is flushed right, as numbers are.
-        shortened: whether its cells end in an ellipsis where there is no room for them.
+        shortened: whether its cells get an ellipsis if there is no room for them.
         whole: whether its cells stay on one line.
         broken: whether its cells may go on in the next line anywhere, so that nothing is lost.
     """
@@ -45,7 +45,7 @@ class Column:
 
     @property
     def widest(self) -> int:
-        """Return the width at which every cell stands on one line."""
+        """Return the width at which every cell fits on one line."""
         return max(map(_width, (self.heading, *self.cells)))
 
     @property
@@ -59,7 +59,7 @@ class Column:
 
     @property
     def narrow(self) -> int:
-        """Return the width at which each cell, though not the heading, stands on one line."""
+        """Return the width at which each cell, but not the heading, fits on one line."""
         return max(self.heading_least, *map(_width, self.cells), 0)
 
     @property
@@ -68,7 +68,7 @@ class Column:
         return _longest(self.heading)
 
     def barest(self, kept: int) -> int:
-        """Return the width at which so much of its cells is kept: figures are shown whole."""
+        """Return the width that keeps this much of its cells; figures are shown whole."""
         return self.least if self.right else min(self.least, max(kept, self.heading_least))
 
 
@@ -90,11 +90,11 @@ def column_of(heading: str, cells: Sequence[str], *, whole: bool = False) -> Col
 def fitting(
     columns: Sequence[Column], spare: Sequence[str], *, width: int, wrapped: bool
 ) -> list[Column]:
-    """Return the columns that say something and, as far as some can be spared, fit a width.
+    """Return the columns that have content; drop spare ones until the rest fits a width.
 
     Args:
         columns: all of them.
-        spare: headings of those that may go, the first one first.
+        spare: headings of columns that may be dropped, the first one first.
         width: of the terminal.
         wrapped: whether a row may take several lines.
     """
@@ -137,7 +137,7 @@ def laid_out(columns: Sequence[Column], *, width: int) -> list[list[list[str]]]:
 
 
 def _widths(columns: Sequence[Column], width: int) -> list[int]:
-    """Return a width for each column: as little as it needs, and then room for what lacks least."""
+    """Return a width per column: its least width, then more for those that lack the least."""
     widths = _capped(columns, width - _GAP * (len(columns) - 1))
     left = width - sum(widths) - _GAP * (len(columns) - 1)
     lacking = sorted((column.widest - widths[i], i) for i, column in enumerate(columns))
@@ -149,7 +149,7 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
 
 
 def _capped(columns: Sequence[Column], room: int) -> list[int]:
-    """Return the least widths; where there is no room for them, the widest ones give way."""
+    """Return the least widths; if there is no room for them, the widest ones shrink."""
     widths = [column.least for column in columns]
     for kept in (_LEAST, _BAREST):
         barest = [column.barest(kept) for column in columns]
@@ -162,7 +162,7 @@ def _capped(columns: Sequence[Column], room: int) -> list[int]:
 
 
 def _lines(column: Column, cell: str, most: int) -> list[str]:
-    """Return a cell as lines that are no wider than its column."""
+    """Return a cell as lines that fit its column."""
     if column.shortened:
         return [_shortened(cell, most)]
     if column.whole:
@@ -201,7 +201,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _bridged(text: str, most: int) -> str:
-    """Leave out a text's middle: names of one array or one fleet differ in their ends."""
+    """Drop a text's middle, since names of one array or fleet differ at their ends."""
     from rich.cells import set_cell_size  # noqa: PLC0415 - keeps the start quick
 
     if _width(text) <= most:

@@ -1,4 +1,4 @@
-"""What commands print: JSON or tables on stdout, remarks on stderr."""
+"""Output of commands: JSON or tables on stdout, remarks on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-#: Where the output goes to a file or a pipe, nothing is left out.
+#: If the output goes to a file or a pipe, it is complete.
 _UNBOUNDED: Final = 1_000_000
 #: Control characters that JSON need not escape, and directions of writing.
 _ACTIVE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -46,24 +46,24 @@ def print_json(value: object) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """Print one JSON document on a line of its own, at once: for output that goes on."""
+    """Print one JSON document as a line and flush it, for continuous output."""
     typer.echo(_escaped(json.dumps(value, ensure_ascii=False)))
     sys.stdout.flush()
 
 
 def _escaped(text: str) -> str:
-    """Escape what JSON lets stand, and terminals act upon: it stands only in strings."""
+    """Escape characters in strings that JSON allows but a terminal acts upon."""
     return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def remark(text: str) -> None:
-    """Say something that is not the result."""
+    """Print a remark on stderr, apart from the result."""
     sys.stderr.write(f"leasehold: {fit_for_terminal(text)}\n")
     sys.stderr.flush()
 
 
 def console() -> Console:
-    """Return a console for stdout that leaves nothing out where nobody sees it."""
+    """Return a console for stdout that cuts nothing if stdout is not a terminal."""
     from rich.console import Console  # noqa: PLC0415  0.1 s to import
 
     found = Console(highlight=False)
@@ -79,7 +79,7 @@ def print_shown(*what: RenderableType) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print lines of text; on a terminal, those that are too long go on in lines beneath them."""
+    """Print lines of text; on a terminal, lines that are too long are wrapped."""
     found = console()
     if found.is_terminal:
         text = "\n".join(part for line in text.splitlines() for part in _folded(line, found.width))
@@ -109,15 +109,15 @@ def table(
 ) -> Text:
     """Make a table; ``>`` before a heading: numbers, ``~``: its cells are shortened first.
 
-    A cell is text or a number; one that is a status gets its colour. What comes from users is
-    never read as markup. ``=`` before a heading: long words of its cells are broken; all others
-    lose their middle where the terminal is too narrow for them. Piped, nothing is lost.
+    A cell is text or a number; a status gets its colour. Users' text is never read as markup.
+    ``=`` before a heading: long words of its cells are broken; other cells lose their middle if the
+    terminal is too narrow. Piped output is complete.
 
     Args:
         headings: of the columns.
         rows: their cells.
-        spare: given, columns that say nothing in any row are left out, and of those of these names
-            as many, from the first on, as the terminal is too narrow for.
+        spare: if given, columns without content in any row are left out. If the terminal is still
+            too narrow, columns of these names are dropped, from the first on.
         wrapped: whether a row may take several lines before any column is spared.
     """
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
@@ -158,7 +158,7 @@ def plain(value: object) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write a figure with three digits or, where it is large, as a whole number."""
+    """Write a figure with three digits or, if it is large, as a whole number."""
     if value is None:
         return ""
     if float(value).is_integer() or abs(value) >= 1000:
@@ -172,13 +172,13 @@ def percent(fraction: float | None) -> str:
 
 
 def pairs(mapping: dict[str, Any] | None) -> str:
-    """Write a mapping on one line; what is empty is left out."""
+    """Write a mapping on one line; empty values are left out."""
     given = ((key, _in_words(value)) for key, value in (mapping or {}).items())
     return " ".join(f"{key}={text}" for key, text in given if text)
 
 
 def _in_words(value: object) -> str:
-    """Write a value of whatever structure; of a list of mappings the last one, and how many."""
+    """Write a value of any structure; for a list of mappings, the last one and the count."""
     if isinstance(value, dict):
         return ",".join(f"{plain(key)}:{_in_words(part)}" for key, part in value.items())
     if not isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What jobs write, made fit for a terminal: it shows text, and does nothing else."""
+"""Make jobs' output safe for a terminal: it shows as text and has no other effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from re import Match
 
-#: Bytes of a sequence that are waited for; what is longer is not a sequence.
+#: Longest escape sequence in bytes; a longer one does not count as a sequence.
 _LONGEST: Final = 4096
 #: Colours pass: they end with the output.
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
@@ -38,7 +38,7 @@ class TerminalText:
         self._coloured = False
 
     def feed(self, data: bytes) -> str:
-        """Return what can be shown of a piece; the beginning of a sequence waits for its end."""
+        """Return the showable part of a piece; an unfinished sequence waits for its end."""
         text = self._begun + self._decoder.decode(data)
         found = _BEGUN.search(text)
         self._begun = ""
@@ -47,7 +47,7 @@ class TerminalText:
         return self._fit(text)
 
     def end(self) -> str:
-        """Return what was waited with, and the end of the colours."""
+        """Return the held-back text, and the end of the colours."""
         text = self._fit(self._begun + self._decoder.decode(b"", final=True))
         self._begun = ""
         reset, self._coloured = (_RESET if self._coloured else ""), False

@@ -1,1 +1,1 @@
-"""A job from options and files, and the code that is sent with it."""
+"""Build a job from options and files, and upload its code."""

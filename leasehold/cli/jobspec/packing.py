@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: File in the folder with further patterns, one a line.
 IGNORE_FILE: Final = ".leaseholdignore"
-#: What is left out of every upload: nobody's code, and large.
+#: Patterns left out of every upload: large and not code of the user.
 ALWAYS: Final = (
     *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", "node_modules"),
     *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints", ".DS_Store"),
@@ -29,15 +29,15 @@ ALWAYS: Final = (
 def pack(folder: Path, exclude: Sequence[str] = ()) -> bytes:
     """Pack a folder.
 
-    A pattern with a slash is compared with the path from the folder on, another one with each name;
-    ``*`` stands for anything, as in ``fnmatch``. What is left out takes what lies below with it.
+    A pattern with a slash is compared with the path within the folder, another one with each name.
+    ``*`` stands for any text, as in ``fnmatch``. An excluded folder excludes its content.
 
     Args:
-        folder: whose files are taken; times and owners are not.
+        folder: its files are packed, without times and owners.
         exclude: patterns besides those of ``IGNORE_FILE`` and ``ALWAYS``.
 
     Raises:
-        InputError: it is no folder, cannot be read, holds what cannot be uploaded, or too much.
+        InputError: it is not a folder, is unreadable, too large, or holds an unusable file.
     """
     if not folder.is_dir():
         raise InputError(f"--upload: {folder} is no folder; name one with -C")

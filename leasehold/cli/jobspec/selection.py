@@ -1,4 +1,4 @@
-"""Options that say which jobs are meant."""
+"""Options that select jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from scheduler.store.filters import Filter
 
-#: Filters that say to which jobs something is done, by name.
+#: Filters that select jobs for an action, by name.
 _SELECTING: Final = {one.name: one for one in FILTERS if one.selects}
 
 JobIds: TypeAlias = Annotated[
@@ -90,7 +90,7 @@ def _option(known: Filter) -> Any:
 
 
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the filters of a request from what the options of ``with_filters`` say.
+    """Return the filters of a request from the options of ``with_filters``.
 
     Raises:
         InputError: one of them is empty.
@@ -107,7 +107,7 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
-    """Return the part of a bulk request that says which jobs are meant.
+    """Return the part of a bulk request that selects the jobs.
 
     Raises:
         InputError: neither or both were given, or the selector is malformed.
@@ -120,7 +120,7 @@ def chosen(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
 
 
 def _check_named(known: Filter, text: str, *, option: str) -> None:
-    """Refuse a filter without a value: an empty one would let every job through.
+    """Refuse a filter without a value: an empty one would match every job.
 
     Raises:
         InputError: it is empty.

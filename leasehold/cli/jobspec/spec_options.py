@@ -1,4 +1,4 @@
-"""A job from options: ``leasehold submit [options] -- python train.py``."""
+"""Build a job from options: ``leasehold submit [options] -- python train.py``."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
 def job_of_options(
     command: list[str], options: dict[str, Any], *, env: dict[str, str]
 ) -> dict[str, Any]:
-    """Make a job of what stands on the command line.
+    """Build a job from the command line.
 
     Args:
-        command: program and arguments; empty where the options change jobs of a file.
-        options: by the names of ``submit``'s parameters; those that are None or empty say nothing.
+        command: program and arguments; empty if the options change jobs of a file.
+        options: by the names of ``submit``'s parameters; None or empty ones are not given.
         env: the caller's environment, for ``--env NAME``.
 
     Raises:
@@ -118,13 +118,13 @@ def _read(known: Asked, value: Any, env: dict[str, str]) -> dict[str, Any]:
 
 
 def _name(command: list[str]) -> str:
-    """Return a name that the scheduler takes."""
+    """Return a name that the scheduler accepts."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(_program(command)).stem).strip("-._")
     return name[:100] or "job"
 
 
 def _program(command: list[str]) -> str:
-    """Return what names the job: the script rather than its interpreter."""
+    """Return the program that names the job: the script rather than its interpreter."""
     first, *rest = command
     if Path(first).name.startswith(("python", "bash", "sh")):
         script = next((argument for argument in rest if not argument.startswith("-")), first)
@@ -141,7 +141,7 @@ def _counts(text: str, flag: str) -> list[int]:
 
 
 def _folder(text: str, _flag: str) -> str:
-    # The node sees the same path where the folder is shared; `~` and `.` mean ours.
+    # The node sees the same path if the folder is shared; `~` and `.` mean the user's.
     return os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - drops `..` too
 
 
@@ -157,7 +157,7 @@ def _environment(items: list[str], flag: str, env: dict[str, str]) -> dict[str, 
 
 
 def _secrets(names: list[str], flag: str, env: dict[str, str]) -> dict[str, str]:
-    """Return variables of the caller's; a value among arguments could be read by other users."""
+    """Return variables from the caller's environment; other users could read arguments."""
     for name in names:
         if "=" in name:
             raise InputError(
@@ -169,9 +169,9 @@ def _secrets(names: list[str], flag: str, env: dict[str, str]) -> dict[str, str]
     return {name: env[name] for name in names}
 
 
-#: What is given by options, in the order of the specification.
+#: Fields with an option, in the order of the specification.
 OPTIONAL: Final = tuple(known for known in JOB_FIELDS if known.option is not None)
-#: What may be given several times.
+#: Options that may be given several times.
 _REPEATED: Final = frozenset(
     {
         *(Word.VARIABLES, Word.SECRETS, Word.LABELS, Word.JOB_IDS, Word.WORKER_TYPES),
@@ -182,7 +182,7 @@ _COMPLETED: Final[Mapping[Word, Callable[..., Any]]] = {
     Word.PROJECT: complete_project,
     Word.JOB_IDS: complete_job,
 }
-#: What reads a value, told the option.
+#: Readers of values by kind; each gets the value and the option.
 _READERS: Final[Mapping[Word, Callable[[Any, str], object]]] = {
     Word.PATH: _folder,
     Word.WORKER_COUNTS: _counts,

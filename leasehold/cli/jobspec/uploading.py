@@ -36,17 +36,17 @@ def send_code(
     exclude: Sequence[str] | None,
     trial: bool = False,
 ) -> None:
-    """Upload the folder of each job, and have it start in what was uploaded.
+    """Upload the folder of each job, and make the job start in the uploaded code.
 
     Args:
-        service: takes the code.
+        service: receives the code.
         jobs: changed in place.
-        upload: whether anybody asks for it.
-        exclude: patterns of what is left out.
+        upload: whether uploading is requested.
+        exclude: patterns of files to leave out.
         trial: whether nothing is to be sent.
 
     Raises:
-        LeaseholdError: a folder cannot be packed, or the scheduler does not take it.
+        LeaseholdError: a folder cannot be packed, or the scheduler refuses it.
     """
     if not upload:
         if exclude:

@@ -1,1 +1,1 @@
-"""Commands that need no scheduler: one a file."""
+"""Commands that need no scheduler, one per file."""

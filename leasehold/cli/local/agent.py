@@ -230,7 +230,7 @@ async def _run(options: AgentOptions) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the one error that a person should see."""
+    """Return the one error to show to the user."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -118,7 +118,7 @@ def run_requests(
     with show_progress(labels or [request.label for request in requests]) as listener:
         outcomes = run_all(requests, processes=processes, listener=listener)
     message = first_bad_input(outcomes)
-    if message:  # the same for all: say it once, as every other command does
+    if message:  # the same for all: printed once, as in every other command
         raise InputError(message)
     return outcomes
 
@@ -141,7 +141,7 @@ def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool
 
 
 def folder_name(label: str) -> str:
-    """Return a policy's label as the name of a folder: what a shell would need quoted goes."""
+    """Return a policy's label as a folder name, without characters that a shell would quote."""
     return re.sub(r"[^\w.+=,-]+", "-", label)
 
 

@@ -1,4 +1,4 @@
-"""``leasehold count-pods``: who else holds accelerators of a Kubernetes cluster."""
+"""``leasehold count-pods``: accelerators of a Kubernetes cluster held by foreign pods."""
 
 from __future__ import annotations
 

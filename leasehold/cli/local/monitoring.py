@@ -1,4 +1,4 @@
-"""``leasehold alerts`` and ``leasehold dashboard``: what Prometheus and Grafana are given."""
+"""``leasehold alerts`` and ``leasehold dashboard``: files for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from scheduler.domain.jobs.fields import LONGEST_S
 
-#: What stands in ``alerts.yaml``, and how the chart and these commands replace it.
+#: Selector in ``alerts.yaml`` that the chart and these commands replace.
 _SELECTOR = 'job="leasehold"'
 _THREE_ROUNDS = "1080s"
 _HALF_DEADLINE = "0.5 * 60"
@@ -48,7 +48,7 @@ def alert_rules(*, job: str, round_length_s: float, deadline_s: float) -> str:
     """Return the alert rules as a YAML file of Prometheus.
 
     Args:
-        job: label ``job`` of what Prometheus scrapes from the scheduler.
+        job: label ``job`` of the metrics that Prometheus scrapes from the scheduler.
         round_length_s: length of a round, in seconds.
         deadline_s: the deadline of a policy's answer, in seconds.
 

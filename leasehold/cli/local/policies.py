@@ -1,4 +1,4 @@
-"""``leasehold policies``: what policies there are, and what each one does."""
+"""``leasehold policies``: the list of policies, and a description of each."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def show(
 
 
 def summary(name: str, policy: type[Policy]) -> dict[str, Any]:
-    """Return what ``--json`` says of a policy."""
+    """Return the ``--json`` output of a policy."""
     return {
         "name": name,
         "summary": _first_line(policy),

@@ -1,4 +1,4 @@
-"""``leasehold savings``: what policies save over a plain queue, in one report."""
+"""``leasehold savings``: savings of policies over a plain queue, in one report."""
 
 from __future__ import annotations
 

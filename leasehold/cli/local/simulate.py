@@ -165,7 +165,7 @@ def _request(
     space_sharing: bool,
     round_length_s: float | None,
 ) -> SimulationRequest:
-    """Return what is asked for: a policy by its name, or a service by its configuration."""
+    """Return the request: for a policy by its name, or a service by its configuration."""
     from simulator.request import SimulationRequest  # noqa: PLC0415 - keeps the start quick
 
     if config is None:

@@ -159,7 +159,7 @@ def _generate(
     known: ThroughputTable,
     reference: str | None,
 ) -> None:
-    """Write the traces. They are cheap beside the runs, so an existing one is made anew."""
+    """Write the traces; they are cheap beside the runs, so existing ones are replaced."""
     from traces import generate, write_trace  # noqa: PLC0415 - keeps the start quick
 
     for name, cell in {cell.request.trace: cell for cell in cells}.items():
@@ -177,7 +177,7 @@ def _generate(
 
 
 class _Storing:
-    """Stores every cell the moment it is finished, so that nothing is lost when the sweep stops."""
+    """Stores every cell when it is finished, so that a stopped sweep loses no finished cell."""
 
     def __init__(self, cells: Sequence[Cell], store: CellStore) -> None:
         self._cells = cells
@@ -185,13 +185,13 @@ class _Storing:
         self._ended = 0
 
     def started(self, index: int) -> None:
-        """Say nothing yet."""
+        """Print nothing yet."""
 
     def progressed(self, index: int, progress: Progress) -> None:
-        """Say nothing yet."""
+        """Print nothing yet."""
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
-        """Store the cell and say how it went."""
+        """Store the cell and print its outcome."""
         from simulator.many.run_progress import end_note  # noqa: PLC0415 - keeps the start quick
 
         self._ended += 1
@@ -204,7 +204,7 @@ class _Storing:
 def _run(
     cells: Sequence[Cell], store: CellStore, processes: int | None
 ) -> tuple[list[CellResult], dict[str, str]]:
-    """Run what is missing; return the finished cells in order, and why others failed."""
+    """Run the missing cells; return finished cells in order, and the errors of others."""
     from simulator.many.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
 
     missing = [cell for cell in cells if store.find(cell) is None]

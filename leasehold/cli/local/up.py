@@ -100,7 +100,7 @@ def up(
 
 
 def next_steps(running: Running) -> str:
-    """Return what to type in another terminal; settings that are not the usual ones first."""
+    """Return the command to type in another terminal, with unusual settings first."""
     lines = ["", "In another terminal:"]
     if running.url != DEFAULT_SERVER:
         lines.append(f"  export LEASEHOLD_SERVER={running.url}")

@@ -1,1 +1,1 @@
-"""What people write: times, KEY=VALUE pairs, and files of jobs."""
+"""Read user input: times, KEY=VALUE pairs, and files of jobs."""

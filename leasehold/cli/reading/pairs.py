@@ -34,7 +34,7 @@ def parse_figures(items: Iterable[str], *, option: str) -> dict[str, float]:
     """Turn ``KEY=NUMBER`` items, or several in one joined by commas, into a mapping.
 
     Raises:
-        InputError: an item is no such pair.
+        InputError: an item is not such a pair.
     """
     pieces = [piece for item in items for piece in item.split(",") if piece]
     found: dict[str, float] = {}
@@ -50,7 +50,7 @@ def parse_workers(items: Iterable[str], *, option: str) -> dict[str, int]:
     """Turn ``TYPE:COUNT`` items, or several in one joined by commas, into a mapping.
 
     Raises:
-        InputError: an item is no such pair, or names a type a second time.
+        InputError: an item is not such a pair, or names a type a second time.
     """
     found: dict[str, int] = {}
     for item in split_list(items, option=option):
@@ -70,7 +70,7 @@ def finite(text: str) -> float:
     """Return a number.
 
     Raises:
-        ValueError: it is none, or not finite.
+        ValueError: the text is not a number, or not finite.
     """
     number = float(text)
     if not math.isfinite(number):
@@ -84,7 +84,7 @@ def _whole(text: str) -> int:
 
 
 def split_list(items: Iterable[str], *, option: str) -> list[str]:
-    """Return the parts of a repeatable option whose values may hold commas.
+    """Return the parts of a repeatable option with values that may hold commas.
 
     Raises:
         InputError: a part is empty.

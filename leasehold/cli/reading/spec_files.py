@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from scheduler.domain.jobs.fields import Asked
 
-#: Levels of a document at which it is not even read.
+#: A document of this many levels is not read.
 _MOST_LEVELS: Final = 1000
-#: Levels of lists and mappings in a job; the scheduler takes as many.
+#: Most levels of lists and mappings in a job; the scheduler has the same limit.
 _DEEPEST: Final = 60
-#: Field that the scheduler knows -> how a file may write it instead, as people do.
+#: The scheduler's field -> short forms that a file may use.
 SHORT_NAMES: Final = {known.name: (known.short_name,) for known in JOB_FIELDS if known.short_name}
 SHORT_NAMES["deadline_in_s"] = SHORT_NAMES["deadline_s"]
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -40,7 +40,7 @@ def read_jobs(
         mistakes: as for ``friendly``.
 
     Returns:
-        The jobs as the scheduler wants them, not checked any further, each with what was written.
+        The jobs in the scheduler's form, not checked further, each with its original text.
 
     Raises:
         InputError: the file cannot be read or holds no jobs.
@@ -70,18 +70,18 @@ def read_jobs(
 def friendly(
     job: dict[str, Any], *, where: str, mistakes: list[str] | None = None
 ) -> dict[str, Any]:
-    """Translate what people write into what the scheduler knows.
+    """Translate a job from the form of files into the scheduler's form.
 
-    ``deadline: 2h``, ``duration: 90m`` and ``memory: 4GiB`` become ``deadline_in_s`` and so on; a
-    field that nobody knows stays, and the scheduler names it.
+    ``deadline: 2h``, ``duration: 90m`` and ``memory: 4GiB`` become ``deadline_in_s`` and so on. An
+    unknown field stays, and the scheduler reports it.
 
     Args:
         job: as written.
         where: the file, for messages.
-        mistakes: takes what cannot be used, which is left out then; None: it is raised.
+        mistakes: receives unusable values, which are then left out; None: raise instead.
 
     Raises:
-        InputError: something cannot be used, and ``mistakes`` is None.
+        InputError: a value cannot be used, and ``mistakes`` is None.
     """
     made, found = dict(job), list[str]()
     for short, read in _READERS.items():
@@ -113,7 +113,7 @@ def parse_size(text: str, *, name: str) -> int:
     """Return bytes: ``512M``, ``4GiB``, ``1.5g``; units are powers of 1,024.
 
     Raises:
-        InputError: it is none of these.
+        InputError: the text is not such a size.
     """
     rest = text.strip().lower()
     unit = rest.lstrip("0123456789.")
@@ -128,7 +128,7 @@ def parse_size(text: str, *, name: str) -> int:
 
 
 def _reader(known: Asked) -> Callable[[str, str], dict[str, Any]]:
-    """Return what reads a field as people write it, told what they call it."""
+    """Return the reader of a field; it gets the text and the user's name of the field."""
     if known.kind is Word.MOMENT:
         return lambda text, name: dict(parse_deadline(text, name=name))
     if isinstance(known.kind, Number) and known.kind.written is Written.SIZE:
@@ -136,7 +136,7 @@ def _reader(known: Asked) -> Callable[[str, str], dict[str, Any]]:
     return lambda text, name: {known.name: parse_span(text, name=name)}
 
 
-#: What a file may write -> what reads it into the fields that the scheduler knows.
+#: Field of a file -> reader that converts it to the scheduler's fields.
 _READERS: Final[Mapping[str, Callable[[str, str], dict[str, Any]]]] = {
     known.short_name: _reader(known) for known in JOB_FIELDS if known.short_name
 }
@@ -168,13 +168,13 @@ def _yaml(text: str) -> list[Any]:
 
 
 def _check_depth(events: Iterable[Any]) -> None:
-    """Refuse what is nested so deeply that the C loader would overflow the stack.
+    """Refuse nesting so deep that the C loader would overflow the stack.
 
     Args:
         events: of the parser, which does not recurse.
 
     Raises:
-        RecursionError: it is.
+        RecursionError: the nesting is too deep.
     """
     depth = 0
     for event in events:
@@ -196,13 +196,13 @@ def _documents(loader: Any) -> Iterator[Any]:
 
 
 def _check_keys(root: Any) -> None:
-    """Refuse a mapping that has a key twice: of two values one would be lost in silence.
+    """Refuse a mapping that has a key twice, since one value would be lost silently.
 
     Args:
         root: node of a YAML document, before anything is merged into it.
 
     Raises:
-        ValueError: there is one; with the key and its line.
+        ValueError: a mapping has a key twice; names the key and its line.
     """
     left, seen = [root], {id(root)}
     while left:
@@ -233,7 +233,7 @@ def _check_mapping(keys: Iterable[Any]) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of JSON's.
+    """Build a JSON object.
 
     Raises:
         ValueError: it has a key twice.
@@ -261,7 +261,7 @@ def _jobs(document: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _as_json(job: dict[str, Any], name: str) -> dict[str, Any]:
-    """Write dates as text, and refuse what JSON has no form for."""
+    """Write dates as text, and refuse values that JSON cannot hold."""
     check_values(job, word=lambda field: f"{name}: {field}")
     try:
         return dict(json.loads(json.dumps(job, default=str, allow_nan=False)))
@@ -270,11 +270,11 @@ def _as_json(job: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def check_values(job: Mapping[str, Any], *, word: Callable[[str], str]) -> None:
-    """Refuse what no JSON document can hold, with the field where it is.
+    """Refuse values that no JSON document can hold; the error names the field.
 
     Args:
         job: as a file or the command line has it.
-        word: returns what the user calls a field.
+        word: returns the user's name of a field.
 
     Raises:
         InputError: a number is not finite, a text is no Unicode, or values are nested too deeply

@@ -27,11 +27,11 @@ def parse_span(text: str, *, name: str) -> float:
     """Return seconds: ``90``, ``45s``, ``10min``, ``1h30m``, ``2d``.
 
     Args:
-        text: what was written; a bare number means seconds.
+        text: the user's text; a bare number means seconds.
         name: of the option or field, for the message.
 
     Raises:
-        InputError: it is none of these.
+        InputError: the text is not a span.
     """
     rest, seconds = text.strip().lower(), 0.0
     bare = _PIECE.fullmatch(rest)
@@ -56,7 +56,7 @@ def parse_moment(text: str, *, now_s: float, name: str) -> float:
 
     Args:
         text: ``2h``, ``2026-08-01T18:00``, ``2026-08-01 18:00+02:00``.
-        now_s: what a span counts from.
+        now_s: start of a span.
         name: of the option or field, for the message.
 
     Raises:
@@ -87,10 +87,10 @@ def parse_past(text: str, *, now_s: float, name: str) -> float:
 
 
 def _moment(text: str, now_s: float, sign: float, name: str) -> float | None:
-    """Return seconds since the epoch of a span from now, or of a time; None for what is neither.
+    """Return seconds since the epoch of a span from now, or of a time; None for other text.
 
     Raises:
-        InputError: it is later than anything can be.
+        InputError: it is later than the largest possible time.
     """
     try:
         found_s = now_s + sign * parse_span(text, name=name)
@@ -105,7 +105,7 @@ def _moment(text: str, now_s: float, sign: float, name: str) -> float | None:
 
 
 def parse_deadline(text: str, *, name: str) -> dict[str, float]:
-    """Return the field of a job that says by when it is due: a span counts from now.
+    """Return the field of a job with its deadline; a span counts from now.
 
     A time rather than ``deadline_in_s``, because a request that is sent again has to be the same.
 

@@ -1,1 +1,1 @@
-"""The commands of the service's users: everything that talks to a running scheduler."""
+"""Commands that talk to a running scheduler."""

@@ -1,4 +1,4 @@
-"""``cancel``, ``hold``, ``release``, ``requeue`` and ``set``: what is done to jobs."""
+"""``cancel``, ``hold``, ``release``, ``requeue`` and ``set``: actions on jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Say what would happen to each; do nothing.")
 ]
 
-#: What has become of a job.
+#: Result of each action, in a word.
 _DONE: Final[Mapping[JobAction, str]] = {
     "cancel": "cancelled",
     "hold": "held",
@@ -104,10 +104,10 @@ def _act(
 
 
 def _finish(found: Bulk, done: str, *, as_json: bool) -> None:
-    """Show what became of each job, and end with the code of the worst.
+    """Print the result for each job, and exit with the code of the worst.
 
     Raises:
-        typer.Exit: it could not be done to some.
+        typer.Exit: the action failed for some jobs.
     """
     if as_json:
         print_json(found)

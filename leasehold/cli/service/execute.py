@@ -1,4 +1,4 @@
-"""``leasehold exec``: run a command where a job runs, and end as it ends."""
+"""``leasehold exec``: run a command beside a job, and exit with its code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from leasehold.cli.session.client import ServiceClient
 
-#: Most bytes that a command is given to read.
+#: Most bytes of a command's standard input.
 MOST_STDIN: Final = 256 * 1024
 _WAIT_S: Final = 20.0
 
@@ -87,10 +87,10 @@ def execute(
 
 
 def _piped() -> bytes:
-    """Return what is piped in.
+    """Return the piped input.
 
     Raises:
-        InputError: it is too much.
+        InputError: the input is too long.
     """
     if sys.stdin is None or sys.stdin.isatty():
         return b""
@@ -123,7 +123,7 @@ def _show(stream: str, data: bytes) -> None:
 
 
 def _lines_of_json() -> Callable[[str, bytes], None]:
-    """Return what prints a piece as a line; a character may begin in one and end in the next."""
+    """Return a printer of pieces as JSON lines; a character may span two pieces."""
     made = codecs.getincrementaldecoder("utf-8")
     decoders: defaultdict[str, codecs.IncrementalDecoder] = defaultdict(
         lambda: made(errors="replace")

@@ -1,4 +1,4 @@
-"""``leasehold job`` and ``leasehold explain``: one job, and why it is where it is."""
+"""``leasehold job`` and ``leasehold explain``: one job, and the reasons of its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client import forms
 
-#: Reasons for which a job failed, where the one word would not do.
+#: Reasons of a failure for which the word alone is not clear.
 REASONS: Final = {"time_limit": "stopped by --max-run-time"}
 _EVENTS: Final = 20
 
@@ -86,7 +86,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
             print_shown(f"  {label + ':':<11}{plain(value)}")
     if ahead := found.get("ahead"):  # older servers do not send it
         print_shown("  right before it in the queue:", *(f"    {_job_ahead(one)}" for one in ahead))
-    if tail := found.get("stderr_tail"):  # a server of the release before does not say
+    if tail := found.get("stderr_tail"):  # a server of the previous release does not send it
         print_shown(
             "  it said last:", *(f"    {plain(line.expandtabs())}" for line in tail.splitlines())
         )
@@ -138,18 +138,18 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
 
 
 def _times(share: float | None) -> str | None:
-    """Write how much a job gets in terms of its isolated share."""
+    """Write a job's throughput as a part of its isolated share."""
     return None if share is None else f"{share:.2f}x"
 
 
 def _rho(job: forms.JobWithSpec) -> str | None:
-    """Write the finish-time fairness of a job; a server of the release before does not send it."""
+    """Write a job's finish-time fairness; a server of the previous release does not send it."""
     rho = job.get("rho")
     return None if rho is None else f"{rho:.2f}"
 
 
 def _by_duration(job: forms.JobWithSpec) -> bool:
-    """Tell whether a job counts seconds of its duration and no steps."""
+    """Return whether a job counts seconds of its duration and no steps."""
     spec = job.get("spec") or {}
     return spec.get("total_steps") is None and spec.get("duration_s") is not None
 
@@ -187,7 +187,7 @@ def _attempts(attempts: list[forms.Attempt], now_s: float, *, seconds: bool) -> 
 
 
 def _launch(attempt: forms.Attempt) -> str:
-    """Write how long the slowest pod took to start; a server of the release before does not say."""
+    """Write the start time of the slowest pod; a server of the previous release sends none."""
     found = [one["ready_s"] or one["launch_s"] or 0.0 for one in attempt.get("launches", ())]
     return span(max(found)) if found else ""
 

@@ -1,4 +1,4 @@
-"""``leasehold jobs``: which jobs there are."""
+"""``leasehold jobs``: the list of jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Job, ListJobsQuery
 
-#: Columns that go, one after the other, where the terminal is too narrow.
+#: Columns to drop, one after the other, if the terminal is too narrow.
 _SPARE: Final = ("use", "share", "ran", "project", "workers", "name", "on")
 _DEFAULT_PROJECT: Final = "default"
 #: Most rows that can be asked for without ``--all``.
@@ -81,29 +81,29 @@ def jobs_table(rows: list[Job], *, now_s: float) -> Text:
 
 
 def own_name(job: Job) -> str:
-    """Return the job's name, where its id does not begin with it."""
+    """Return the job's name if its id does not begin with it."""
     return "" if job["job_id"].startswith(f"{job['name']}-") else job["name"]
 
 
 def own_project(job: Job) -> str:
-    """Return the job's project, where it is not the one of whoever names none."""
+    """Return the job's project if it is not the default project."""
     return "" if job["project"] == _DEFAULT_PROJECT else job["project"]
 
 
 def progress(job: Job) -> str:
-    """Write how far a job is: the fraction of its work that is done, or ``-`` if unknown."""
+    """Write a job's progress: the completed fraction of its work, or ``-`` if unknown."""
     if job["status"] == "completed":
         return percent(1.0)
     total = job["total_steps"]
-    if not total or job["steps_done"] > total:  # of a duration, where the job counts steps
+    if not total or job["steps_done"] > total:  # the total is a duration, but the job counts steps
         return "-"
-    # Never 100 % before it is.
+    # Never 100 % before the end.
     return percent(int(job["steps_done"] / total * 100) / 100)
 
 
 def gpu_use(job: Job, now_s: float) -> str:
-    """Write how busy a job's GPUs are, and since when they idle; empty: nobody measures it."""
-    use, since_s = job.get("gpu_use"), job.get("idle_since_s")  # a server of before has neither
+    """Write how busy a job's GPUs are, and since when they idle; empty if not measured."""
+    use, since_s = job.get("gpu_use"), job.get("idle_since_s")  # an older server sends neither
     if use is None:
         return ""
     return percent(use) if since_s is None else f"{percent(use)}, idle for {span(now_s - since_s)}"
@@ -111,7 +111,7 @@ def gpu_use(job: Job, now_s: float) -> str:
 
 def ran(job: Job) -> str:
     """Write how long a job has held workers; its waits between two leases do not count."""
-    # A server of the release before does not say it.
+    # A server of the previous release does not send it.
     return span(job["ran_s"]) if job.get("ran_s") else ""
 
 

@@ -1,4 +1,4 @@
-"""``leasehold logs``: what a job prints."""
+"""``leasehold logs``: a job's output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leasehold.client.forms import Attempt
     from leasehold.client.streams import LogPiece
 
-#: Lines about what is missing.
+#: Most lines about missing output.
 _MOST_REMARKS: Final = 10
 _STREAM_NAMES: Final = {"out": "the standard output", "err": "the standard error"}
 Raw: TypeAlias = Annotated[
@@ -87,8 +87,8 @@ def logs(
 
 
 def _tell_nothing(attempts: Attempts, job_id: str, attempt: int | None) -> None:
-    """Say why there is no output: nothing has run, or how the attempt ended that printed none."""
-    attempts.look_again()  # it may have begun and ended since
+    """Print why there is no output: no attempt has run, or how the silent attempt ended."""
+    attempts.look_again()  # an attempt may have begun and ended since
     if not len(attempts):
         remark(f"{job_id} has not run yet; `leasehold explain {job_id}` says why")
         return
@@ -102,7 +102,7 @@ def _tell_nothing(attempts: Attempts, job_id: str, attempt: int | None) -> None:
 
 
 def tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
-    """Say what is missing of a job that has ended."""
+    """Print which output of an ended job is missing."""
     streams: dict[tuple[int, str, bool], list[str]] = {}
     for gap in end.missing:
         origin = gap["attempt"], gap["node"], gap["told"]
@@ -123,7 +123,7 @@ def tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
 
 
 class Attempts:
-    """A job's attempts, as far as they are known; asked for anew when there is another one."""
+    """A job's known attempts; requested again when there is a new one."""
 
     def __init__(self, service: ServiceClient, job_id: str) -> None:
         self._service = service
@@ -134,19 +134,19 @@ class Attempts:
         return len(self._made)
 
     def type_of(self, attempt: int) -> str | None:
-        """Return what an attempt ran on; empty where it is of several types, None if unknown."""
+        """Return an attempt's worker type; empty if it has several types, None if unknown."""
         if attempt not in self._made:
             self.look_again()  # a heading is not worth an error
         made = self._made.get(attempt)
         return None if made is None else made["worker_type"]
 
     def look_again(self) -> None:
-        """Ask anew; where nobody answers, what is known stays."""
+        """Request the attempts again; keep the known ones if no scheduler answers."""
         with contextlib.suppress(LeaseholdError):
             self.ask()
 
     def end_of(self, attempt: int | None) -> str:
-        """Return how an attempt ended, the newest unless told; empty where that is all well."""
+        """Return how an attempt (by default the newest) ended; empty if it ended well."""
         made = self._made[max(self._made) if attempt is None else attempt]
         said = plain(made["message"])
         if made["end_reason"] in {None, "completed"} or not said:
@@ -155,21 +155,21 @@ class Attempts:
         return f"there is no output; {ended}"
 
     def ask(self) -> None:
-        """Ask for them."""
+        """Request the attempts."""
         self._made = {one["attempt"]: one for one in self._service.attempts(self._job_id)}
 
 
 class Printer:
-    """Writes pieces of output as they are; a heading stands where the node or attempt changes.
+    """Writes pieces of output unchanged, with a heading when the node or attempt changes.
 
     Args:
-        attempts: what they ran on.
+        attempts: for the worker types in headings.
         as_json: write a line of JSON per piece instead.
-        marked: whether a heading stands before the first piece, too.
+        marked: whether the first piece has a heading too.
         raw: whether control sequences reach a terminal.
 
     Attributes:
-        shown: (attempt, node, stream) -> offset behind the last byte that was written.
+        shown: (attempt, node, stream) -> offset after the last written byte.
     """
 
     def __init__(self, attempts: Attempts, *, as_json: bool, marked: bool, raw: bool) -> None:
@@ -178,12 +178,12 @@ class Printer:
         self._marked = marked
         self._raw = raw
         self.shown: dict[tuple[int, str, str], int] = {}
-        #: (attempt, node, stream) -> its text, where a terminal shows it.
+        #: (attempt, node, stream) -> its text, if a terminal shows it.
         self._texts: defaultdict[tuple[int, str, str], TerminalText] = defaultdict(TerminalText)
         self._last: tuple[Any, ...] | None = None
 
     def print_all(self, pieces: Iterable[LogPiece | LogEnd]) -> LogEnd:
-        """Write pieces, and return what is known of their end."""
+        """Write pieces, and return the information about their end."""
         found = LogEnd(complete=None, missing=())
         try:
             for piece in pieces:
@@ -194,7 +194,7 @@ class Printer:
                 behind = piece["offset"] + len(piece["data"])
                 try:
                     self._print(piece)
-                finally:  # what Ctrl-C interrupts has been written, or waits in the buffer
+                finally:  # a piece that Ctrl-C interrupts is written, or in the buffer
                     self.shown[place] = behind
         finally:
             self._end()
@@ -226,7 +226,7 @@ class Printer:
         target.buffer.flush()
 
     def _end(self) -> None:
-        """Write what pieces ended with, and the end of their colours."""
+        """Write the held-back text of pieces, and the end of their colours."""
         for (_, _, stream), text in self._texts.items():
             target = sys.stderr if stream == "err" else sys.stdout
             target.flush()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Names: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="NODE...", help="Nodes.", autocompletion=complete_node)
 ]
-#: What worker types are refused as that are too many to be named.
+#: Name for refused worker types that are too many to list.
 OTHERS = "others"
 Reason: TypeAlias = Annotated[
     str, typer.Option("--reason", "-r", help="Why, in words; shown beside the node.")
@@ -144,11 +144,11 @@ def nodes_table(found: list[Node], *, now_s: float) -> Text:
 
 
 def _act(do: Callable[..., Node], names: list[str], reason: str, *, as_json: bool) -> None:
-    """Do to each node what can be done to it; one that cannot be used keeps none of the others.
+    """Apply an action to each node; a failure does not stop the others.
 
     Raises:
-        LeaseholdError: it could not be done to the only node, or nobody answers or allows it.
-        typer.Exit: it could not be done to some.
+        LeaseholdError: the only node failed, or no scheduler answers or permits it.
+        typer.Exit: some nodes failed.
     """
     wanted = list(dict.fromkeys(names))
     found: list[Node] = []
@@ -165,7 +165,7 @@ def _act(do: Callable[..., Node], names: list[str], reason: str, *, as_json: boo
             codes.append(exit_codes.code_of(error))
             continue
         found.append(node)
-        if not as_json:  # at once: what was done is told whatever comes next
+        if not as_json:  # at once: report a success even if the next one fails
             typer.echo(f"{node['name']} {node['state']}")
     if as_json:
         print_json({"nodes": found, "failed": failed})
@@ -201,7 +201,7 @@ def _workers(node: Node) -> Text:
             worker["index"],
             worker["worker_type"],
             worker["in_service"],
-            worker.get("shareable", ""),  # a server of the release before does not say it
+            worker.get("shareable", ""),  # a server of the previous release does not send it
             ", ".join(worker["jobs"]),
             worker["problem"],
         )

@@ -1,4 +1,4 @@
-"""``leasehold policy``: the policy in force, and another one in its place."""
+"""``leasehold policy``: show or change the policy in force."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _show(policy: Policy, *, as_json: bool) -> None:
 
 
 def _round(last: Round | None) -> str:
-    """Say how good a round was; nothing for a service that does not tell."""
+    """Return the quality of a round as text; empty if the service sends none."""
     if last is None:
         return ""
     distance = f"{last['off_rounds']:.1f} rounds from X, {last['behind_rounds']:.1f} behind at most"

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Project
 
-#: Columns that go, one after the other, where the terminal is too narrow.
+#: Columns to drop, one after the other, if the terminal is too narrow.
 _SPARE: Final = (
     "inside", "weight counts as", "used of late", "job types", "entities", "max job weight",
     "admitted", "max jobs", "running",
 )  # fmt: skip
-#: What may become of idle quota.
+#: Possible uses of idle quota.
 _IDLE: Final = ("keep", "lend", "share")
 #: Units of budgets, and the fields that they stand for.
 _UNITS: Final = {"gpu-hours": "budget_gpu_hours", "usd": "budget_usd"}
 #: Largest quota, and largest budget.
 _MOST: Final = 10**9
 _MOST_BUDGET: Final = 1e12
-#: What the command calls its fields.
+#: The command's names for its fields.
 _WORDING: Final = words(
     project="the project",
     max_workers="--max-workers",
@@ -48,7 +48,7 @@ _WORDING: Final = words(
     budget_usd="--budget",
     budget_warning="--budget-warning",
 )
-#: What lifts a rule.
+#: Value that removes a rule.
 _ANY: Final = "none"
 
 app = typer.Typer(help="Show projects, or set what one may have.", cls=group_with_default("list"))
@@ -190,7 +190,7 @@ def _quota(text: str, option: str) -> int | None:
 
 
 def _whole(text: str) -> int | None:
-    """Return a number of workers or jobs; None for what is none."""
+    """Return a number of workers or jobs; None if the text is not a number."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)):
         return None
@@ -260,7 +260,7 @@ def _table(projects: list[Project]) -> Any:
             _most(p["limits"], "max_workers"),
             p["active_jobs"],
             p["limits"]["max_jobs"],
-            _words(p["limits"].get("entities")),  # an older scheduler tells none
+            _words(p["limits"].get("entities")),  # an older scheduler sends none
             _words(p["limits"].get("job_types")),
             _words(p["limits"].get("max_job_weight")),
             _hours(p.get("usage_worker_s")),
@@ -312,7 +312,7 @@ def _budget_cells(project: Project) -> tuple[str, str, str]:
 
 
 def _used(used: float, budget: float) -> str:
-    """Write what is used of a budget, to a hundredth of it or finer."""
+    """Write the used part of a budget, to a hundredth of it or finer."""
     digits = 2 if budget <= 0.0 else max(2, 2 - math.floor(math.log10(budget)))
     return f"{used:.{digits}f}"
 
@@ -325,7 +325,7 @@ def _counts_as(weight: float | None) -> str:
     return "" if weight is None else f"{weight:.2f}"
 
 
-#: Option -> what is set by what was given for it.
+#: Option -> function from its value to the fields that it sets.
 _READ: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
     "weight": lambda given: {"weight": given},
     "inner_policy": lambda given: {"inner_policy": given},
@@ -344,7 +344,7 @@ _READ: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
 
 
 def _most(limits: Any, field: str) -> Any:
-    """Return a quota of workers as it is given, empty without one."""
+    """Return a quota of workers as the user writes it, empty without one."""
     whole, of = limits.get(field), limits.get(f"{field}_of") or {}
     if not of:
         return whole

@@ -1,4 +1,4 @@
-"""``leasehold reservation``: workers that are kept for somebody during a time window."""
+"""``leasehold reservation``: workers reserved during a time window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``leasehold run``: submit a command, follow it, and end as it ends."""
+"""``leasehold run``: submit a command, follow it, and exit with its code."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from leasehold.client.forms import Attempt
     from leasehold.client.streams import LogEnd
 
-#: How long a second Ctrl-C is waited for, seconds.
+#: Seconds to wait for a second Ctrl-C.
 _SECOND_S: Final = 3.0
-#: A shell's code for a process that a signal ended, less the signal's number.
+#: A shell's exit code for a process ended by a signal, minus the signal's number.
 _BY_SIGNAL: Final = 128
-#: For whatever end has no code of the job's own.
+#: Exit codes for ends without a code of the job.
 _CODES: Final = {
     "cancelled": exit_codes.CANCELLED,
     "refused": exit_codes.REFUSED,
@@ -77,7 +77,7 @@ def run(
     if words or not command:
         raise InputError("give the command behind --: `leasehold run --workers 2 -- python x.py`")
     if of_jobs.get("retries") is None:
-        of_jobs["retries"] = 0  # whoever waits for an exit code wants to see it
+        of_jobs["retries"] = 0  # the caller waits for the exit code
     taken = submit_command(
         service,
         command,
@@ -98,7 +98,7 @@ def run(
 
 
 def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) -> LogEnd:
-    """Print all that a job prints until it has ended; Ctrl-C may cancel it, once.
+    """Print a job's output until it has ended; Ctrl-C may cancel it, once.
 
     Raises:
         typer.Exit: Ctrl-C ended the following.
@@ -114,7 +114,7 @@ def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) 
             if cancelling:
                 remark(f"cancelling {job_id}; its output is followed to its end")
                 outlast(service, lambda: service.cancel(job_id, reason="interrupted by its user"))
-            return outlast(service, follow)  # it may be away already, and has the job
+            return outlast(service, follow)  # the scheduler may be away, but it has the job
         except KeyboardInterrupt:
             if cancelling:
                 remark(f"interrupted; `leasehold job {job_id}` says what became of it")
@@ -125,7 +125,7 @@ def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) 
 
 
 def _asked_twice(service: ServiceClient, job_id: str) -> bool:
-    """Say what Ctrl-C does, and wait for a second one where somebody sits at a terminal."""
+    """Explain Ctrl-C, and wait for a second one if there is a terminal."""
     remark(
         f"{job_id} goes on: `leasehold logs -f {job_id}` follows it, `leasehold cancel {job_id}` "
         "ends it"
@@ -141,7 +141,7 @@ def _asked_twice(service: ServiceClient, job_id: str) -> bool:
 
 
 def _code(service: ServiceClient, job_id: str) -> int:
-    """Return what a job that has ended makes of the command, and say why where it is not 0."""
+    """Return the exit code for an ended job, and print the reason if it is not 0."""
     status = await_end(service, job_id)
     if status == "completed":
         return 0
@@ -160,10 +160,10 @@ def _code(service: ServiceClient, job_id: str) -> int:
 
 
 def code_of_failure(reason: str | None, attempts: Sequence[Attempt]) -> int:
-    """Return the exit code that a job's failure is passed on as.
+    """Return the exit code for a job's failure.
 
     Args:
-        reason: what the scheduler says of the failure.
+        reason: the scheduler's reason of the failure.
         attempts: of the job, oldest first; the newest one's code counts.
 
     Returns:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Jobs of one request; many small ones would each cost a commit.
 _BATCH: Final = 500
-#: Where the words behind ``--`` are kept while the options are parsed.
+#: Key of the words after ``--`` while the options are parsed.
 COMMAND_KEY: Final = "leasehold.command"
 ClientId: TypeAlias = Annotated[
     str | None,
@@ -46,10 +46,10 @@ Files = Annotated[
 
 
 class CommandBehindDashes(TyperCommand):
-    """Keeps what stands behind ``--`` apart: a command is never taken for a file."""
+    """Keeps the words after ``--`` apart, so that a command is never taken for a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what stands before it."""
+        """Parse the words before ``--``."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[COMMAND_KEY] = args[at + 1 :]
@@ -128,15 +128,15 @@ def submit_command(
     """Submit one job of the command line.
 
     Args:
-        service: takes it.
+        service: receives the job.
         command: program and arguments.
         values: of the options, by the names of ``submit``'s parameters.
-        client_id: by which it is known again; made unless given.
+        client_id: identifies the job in retries; generated unless given.
         upload: whether its folder is sent along.
-        exclude: patterns of what is left out of that.
+        exclude: patterns of files to leave out.
 
     Returns:
-        its ``job_id``, and whether it was ``created`` by this.
+        its ``job_id``, and whether this call ``created`` it.
 
     Raises:
         LeaseholdError: an option cannot be used, or the scheduler refuses the job.
@@ -154,7 +154,7 @@ def _jobs(
     command: list[str] | None,
     values: dict[str, Any],
 ) -> tuple[list[dict[str, Any]], list[Wording]]:
-    """Return the jobs, and what their fields are called by whoever wrote them."""
+    """Return the jobs, and the user's names for their fields."""
     if bool(files) == bool(command):
         raise InputError(
             "give files, or a command behind --: `leasehold submit job.yaml`, "
@@ -179,13 +179,13 @@ def _jobs(
 def _further_mistakes(
     service: ServiceClient, jobs: list[dict[str, Any]], wordings: Sequence[Wording]
 ) -> list[str]:
-    """Return what the scheduler finds wrong with jobs beside what was found here."""
+    """Return the scheduler's complaints about jobs beside those found here."""
     service.wording = wordings[0]
     try:
         items = _tried(service, jobs)
     except InputError as error:
         return list(getattr(error, "__notes__", ())) or [str(error)]
-    except LeaseholdError:  # what was found here is to be mended first
+    except LeaseholdError:  # the user must fix the faults found here first
         return []
     many = len(jobs) > 1
     return [
@@ -199,7 +199,7 @@ def _further_mistakes(
 def _meant(service: ServiceClient, word: str) -> list[str]:
     """Return the ids that a word means: of one job, or of all elements of an array.
 
-    The scheduler refuses a word that means none.
+    The scheduler refuses a word that means no job.
     """
     try:
         return service.ids_of(word)
@@ -208,7 +208,7 @@ def _meant(service: ServiceClient, word: str) -> list[str]:
 
 
 def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Put options over a job of a file; variables and labels are added to its own."""
+    """Apply options to a job of a file; variables and labels are added to the job's."""
     made = job | own
     if own.keys() & {"deadline_s", "deadline_in_s"}:  # one of them at most
         made = {k: v for k, v in made.items() if not k.startswith("deadline_") or k in own}
@@ -219,18 +219,18 @@ def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name_requests(jobs: list[dict[str, Any]], client_id: str) -> None:
-    """Give every job an id by which the scheduler knows it again if an answer gets lost."""
+    """Give every job a client id, so that a retry after a lost answer is recognised."""
     for i, job in enumerate(jobs):
         job.setdefault("client_id", client_id if len(jobs) == 1 else f"{client_id}-{i}")
 
 
 def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if len(jobs) == 1 and "array" not in jobs[0]:
-        # Alone, a job that cannot be used is an error of its own kind with its fields.
+        # A single unusable job gets a specific error with its fields.
         try:
             only = service.submit_one(_form(jobs[0]))
         except (AdmissionError, InputError) as error:
-            if len(getattr(error, "__notes__", ())) <= 1:  # else it is not all that is wrong
+            if len(getattr(error, "__notes__", ())) <= 1:  # else there are other faults
                 _find_dependencies(service, jobs[0])
             raise
         return [{"index": 0, "array_index": None, "error": None, **only}]
@@ -244,10 +244,10 @@ def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str
 
 
 def _find_dependencies(service: ServiceClient, job: dict[str, Any]) -> None:
-    """Ask for the jobs that a refused one depends on.
+    """Look up the jobs that a refused job depends on.
 
     Raises:
-        NotFoundError: there is no such job; a name that is wrong, and no refusal.
+        NotFoundError: there is no such job: the name is wrong, so this is not a refusal.
     """
     named = job.get("depends_on")
     for other in named if isinstance(named, list) else ():
@@ -260,12 +260,12 @@ def _find_dependencies(service: ServiceClient, job: dict[str, Any]) -> None:
                 f"there is no job '{other}', which {service.wording('depends_on')} names; "
                 "`leasehold jobs` lists them"
             ) from None
-        except LeaseholdError:  # the refusal at hand says more
+        except LeaseholdError:  # the present refusal is more informative
             return
 
 
 def _batches(jobs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Part jobs so that no request asks for too many, elements of arrays counted."""
+    """Split jobs so that no request has too many, with elements of arrays counted."""
     batches: list[list[dict[str, Any]]] = [[]]
     size = 0
     for job in jobs:
@@ -291,13 +291,13 @@ def _code(results: list[dict[str, Any]]) -> int:
 def _tell_new_project(
     service: ServiceClient, results: list[dict[str, Any]], project: str | None
 ) -> None:
-    """Say that a project had no jobs before: its name may be misspelt."""
+    """Warn that a project had no jobs before: its name may be misspelt."""
     ids = {result["job_id"] for result in results if result["job_id"] and result["created"]}
     if not project or not ids:
         return
     try:
         oldest = service.job_page(project=[project], sort="submitted", limit=1)["jobs"]
-    except LeaseholdError:  # the jobs are there, and this is only a remark
+    except LeaseholdError:  # the jobs are submitted; this is only a remark
         return
     if {job["job_id"] for job in oldest} <= ids:
         remark(f"project '{project}' had no jobs before these")
@@ -328,10 +328,10 @@ def _try(
     as_json: bool,
     pods: bool = False,
 ) -> None:
-    """Tell of every job whether it could run, or show its pod.
+    """Print for every job whether it could run, or show its pod.
 
     Raises:
-        typer.Exit: not every one could.
+        typer.Exit: some job could not run.
     """
     items = _tried(service, jobs)
     if pods:
@@ -360,7 +360,7 @@ def _tried(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str,
 
 
 def _form(job: dict[str, Any]) -> JobIn:
-    """Return a job as the user wrote it; the scheduler says what is wrong with it."""
+    """Return a job as the user wrote it; the scheduler reports its faults."""
     return cast("JobIn", job)
 
 

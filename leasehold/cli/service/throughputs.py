@@ -79,7 +79,7 @@ def throughputs(
 
 
 def _pairs(pairs: Sequence[Pair]) -> Text:
-    """Return a table of what pairs of jobs keep of their speeds alone."""
+    """Return a table of the speeds of pairs, relative to the speeds alone."""
     headings = ("job type", "shares with", ">workers", "on", ">keeps", ">other keeps")
     rows = [
         (

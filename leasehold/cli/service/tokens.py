@@ -1,4 +1,4 @@
-"""``leasehold token``: who may do what."""
+"""``leasehold token``: tokens and their permissions."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def enrol(
     workers = parse_workers(worker or [], option="--worker")
     with private_file(out) as file:
         fields: Any = {"node": node, "ttl_s": ttl_s}
-        if workers:  # a scheduler of the release before does not know them
+        if workers:  # a scheduler of the previous release does not know them
             fields["workers"] = workers
         made = service.enrol(**fields)
         what = f"for {node or 'any node'}, until {moment(made['expires_s'])}"

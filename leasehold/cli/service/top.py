@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Shortest time between two frames: each is four requests.
 _LEAST_S: Final = 0.2
-#: Rows of leases and of waiting jobs: what a screen holds.
+#: Rows of leases and of waiting jobs that fit a screen.
 _ROWS: Final = 15
 
 
@@ -50,7 +50,7 @@ def top(
 
 
 def read(service: ServiceClient) -> dict[str, Any]:
-    """Ask for everything that a frame shows."""
+    """Request the data of a frame."""
     return {
         "at_s": time.time(),
         "server": service.connection.server,

@@ -1,4 +1,4 @@
-"""``leasehold usage``: worker-hours under leases, by whom and on what."""
+"""``leasehold usage``: worker-hours under leases, by user and worker type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leasehold.client.forms import ShowUsageQuery, UsageOfGroup
 
 KEYS = tuple(key.value for key in UsageKey)
-#: What is added up by, and how far back, unless told otherwise.
+#: Default keys of the sums, and default time span.
 _BY, _SINCE = "project,worker_type", "30d"
 
 
@@ -112,7 +112,7 @@ def usage(
 
 
 def _show_idle(service: ServiceClient, project: str | None, *, as_csv: bool, as_json: bool) -> None:
-    """Show the jobs that hold GPUs and hardly use them, the longest idle first."""
+    """Show the jobs that hold GPUs but hardly use them, the longest idle first."""
     found = [
         lease
         for lease in service.leases(idle=True)
@@ -164,14 +164,14 @@ def _cell(row: UsageOfGroup, key: str) -> str:
     return str(value)
 
 
-#: What an empty value of a key stands for.
+#: Meaning of a key's empty value.
 _EMPTY = {"worker_type": "(several types)", "job": "(forgotten jobs)"}
 
 
 def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
     whole = sum(row["worker_us"] for row in rows)
     headings = [*(key.replace("_", " ") for key in keys), ">leases", ">worker-hours", ">part"]
-    # A server of the release before tells of no use.
+    # A server of the previous release sends no use.
     measured = any(row.get("gpu_used_s") is not None for row in rows)
     headings += [">GPU-hours used", ">of measured", ">use"] if measured else []
     ordered = sorted(rows, key=lambda row: -row["worker_us"]) if "day" not in keys else rows
@@ -189,7 +189,7 @@ def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
 
 
 def _computed(row: UsageOfGroup) -> tuple[str, str, str]:
-    """Return what GPUs computed, of what is known, and its share; "-" where nobody measures."""
+    """Return the GPUs' computing time, as far as known, and its share; "-" if not measured."""
     used_s, measured_s = row.get("gpu_used_s"), row.get("gpu_measured_s")
     if used_s is None or not measured_s:
         return "-", "-", "-"

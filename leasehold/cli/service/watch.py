@@ -1,4 +1,4 @@
-"""``leasehold watch``: what happens, as it happens."""
+"""``leasehold watch``: live events."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def watch(
 
 
 def _meant(service: ServiceClient, ids: list[str] | None, selector: list[str] | None) -> list[str]:
-    """Return the ids of the jobs that are to be watched; a name that is wrong is told at once."""
+    """Return the ids of the jobs to watch; a wrong name is an error at once."""
     which = chosen(ids, selector)
     if "ids" in which:
         return list(dict.fromkeys(i for word in which["ids"] for i in service.ids_of(word)))

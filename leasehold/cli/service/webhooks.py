@@ -1,4 +1,4 @@
-"""``leasehold webhook``: addresses that are told what happens."""
+"""``leasehold webhook``: addresses that receive events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Webhook
 
-#: Exit code of a test that was not taken.
+#: Exit code of a test message that was not accepted.
 NOT_TAKEN = 1
 
 app = typer.Typer(

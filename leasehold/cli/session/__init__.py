@@ -1,1 +1,1 @@
-"""A session with a scheduler: connection, client, errors in words, following."""
+"""A session with a scheduler: connection, client, error messages, following."""

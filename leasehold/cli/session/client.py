@@ -1,4 +1,4 @@
-"""The client as the command line uses it: errors of ours, in the words of its options."""
+"""The command line's client: raises ``LeaseholdError`` with messages about its options."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _OURS = (errors.ClientError, AmbiguousNameError, SettingsError, errors.Unsendabl
 
 
 class ServiceClient(Client):
-    """Talks to one scheduler; whatever fails is a ``LeaseholdError`` with its advice.
+    """Talks to one scheduler; every failure is a ``LeaseholdError`` with advice.
 
     Args:
-        connection: where it is.
+        connection: address and credentials of the scheduler.
         patience: how long to try.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
         sleep: waits so many seconds.
-        look_again: finds the connection anew, where a scheduler that was starting has left its
+        look_again: finds the connection again, since a starting scheduler may have written its
             first token meanwhile.
     """
 
@@ -63,12 +63,12 @@ class ServiceClient(Client):
         self._talk_over(exchange)
         self._sleep = sleep
         self._version_seen = False
-        #: what the user calls the fields of the next requests.
+        #: the user's names for the fields of the next requests.
         self.wording: Wording = option_of
 
     @property
     def connection(self) -> Connection:
-        """Where the scheduler is."""
+        """The connection to the scheduler."""
         return self._exchange.connection
 
     @property
@@ -77,7 +77,7 @@ class ServiceClient(Client):
         return self._exchange.patience
 
     def pause(self, attempt: int, *, at_least_s: float = 0.0) -> None:
-        """Wait before the next try: longer each time, never in step with other clients."""
+        """Wait before the next retry: longer each time, with jitter."""
         self.sleep(delay_s(attempt, at_least_s=at_least_s))
 
     def sleep(self, seconds: float) -> None:
@@ -104,7 +104,7 @@ class ServiceClient(Client):
         tell_outage(self._translated(error))
 
     def _translated(self, error: Exception) -> LeaseholdError:
-        """Return the error of ours that an error of the client is."""
+        """Return the ``LeaseholdError`` for an error of the client."""
         if isinstance(error, errors.UnsendableError) and error.field:
             made: LeaseholdError = InputError(f"{self.wording(error.field)} {error.problem}")
         elif not isinstance(error, errors.ClientError):
@@ -138,7 +138,7 @@ class ServiceClient(Client):
         return str(error)
 
     def _check_version(self) -> None:
-        """Say once that the server is of another release."""
+        """Report once that the server is of another release."""
         theirs = self._exchange.version
         if not theirs or self._version_seen:
             return

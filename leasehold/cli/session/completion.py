@@ -1,4 +1,4 @@
-"""Names that the shell completes by asking the scheduler; nothing at all where it is away."""
+"""Shell completion of names from the scheduler; no names if it is away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Nobody waits longer after pressing the tabulator.
+#: Longest wait after the Tab key.
 _PATIENCE: Final = Patience(away_s=0.0, busy_s=0.0, timeout_s=0.7)
 _MOST: Final = 100
 
@@ -42,7 +42,7 @@ def complete_node(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_policy(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return names of policies with what they do."""
+    """Return names of policies with their summaries."""
     found = _ask(ctx, ServiceClient.policies)
     return [
         (policy["name"], str(policy.get("summary", "")))

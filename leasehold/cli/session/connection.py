@@ -1,4 +1,4 @@
-"""Which scheduler to talk to, and with which token: as ``leasehold.connection`` finds it."""
+"""Find the scheduler's address and the token, as ``leasehold.connection`` does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_SERVER", "Connection", "find_connection", "state_dir"]
 def find_connection(
     *, server: str | None = None, token_file: str | None = None, ca_file: str | None = None
 ) -> Connection:
-    """Put flags, environment and files together.
+    """Combine flags, environment and files.
 
     Args:
         server: value of ``--server``.

@@ -1,4 +1,4 @@
-"""Doing one thing to each of several names."""
+"""Apply one action to each of several names."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def do_to_each(
     names: Sequence[str], do: Callable[[str], object], *, done: str, as_json: bool
 ) -> None:
-    """Do something to each name; one that cannot be used keeps none of the others.
+    """Apply an action to each name; a failure does not stop the others.
 
     Args:
-        names: to whom; each one once.
-        do: it, to one of them.
-        done: what has become of it then, in a word.
+        names: the targets; each is used once.
+        do: the action on one target.
+        done: the result of success, in a word.
         as_json: print ``{DONE: [...], "failed": [{"name", "error"}]}``.
 
     Raises:
-        LeaseholdError: it could not be done to the only one, or nobody answers or allows it.
-        typer.Exit: it could not be done to some.
+        LeaseholdError: the only target failed, or no scheduler answers or permits it.
+        typer.Exit: some targets failed.
     """
     wanted = list(dict.fromkeys(names))
     found: list[str] = []
@@ -44,7 +44,7 @@ def do_to_each(
             codes.append(exit_codes.code_of(error))
             continue
         found.append(name)
-        if not as_json:  # at once: what was done is told whatever comes next
+        if not as_json:  # at once: report a success even if the next one fails
             typer.echo(f"{plain(name)} {done}")
     if as_json:
         print_json({done: found, "failed": failed})

@@ -1,4 +1,4 @@
-"""Waiting for jobs and showing what happens to them."""
+"""Wait for jobs and show their history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Cause, Event, EventPage, ListEventsQuery
 
-#: The first and the longest wait between two looks, as numbers of ``ServiceClient.pause``.
+#: The first and the longest wait between two polls, as numbers of ``ServiceClient.pause``.
 _FIRST_LOOK, _LAST_LOOK = 1, 6
 #: Data of history lines that are times, not spans.
 _MOMENTS: Final = frozenset({"deadline_s", "from_s", "until_s"})
@@ -32,7 +32,7 @@ def figures(data: dict[str, Any]) -> str:
 
 
 def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
-    """Wait until all jobs have ended, however often the scheduler restarts meanwhile.
+    """Wait until all jobs have ended, across restarts of the scheduler.
 
     Returns:
         0 if all completed, else 1.
@@ -47,12 +47,12 @@ def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
 
 
 def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool) -> int:
-    """Show what happens to jobs until all have ended; see ``wait_for_jobs``."""
+    """Show the history of jobs until all have ended; see ``wait_for_jobs``."""
     wanted, statuses = set(job_ids), dict[str, str]()
     filters: ListEventsQuery = {"subject_kind": "job"}
     if len(job_ids) == 1:
         filters["subject"] = job_ids[0]
-    # One job's history is short. With several, what happened before this call is left out.
+    # One job's history is short. For several jobs, events before this call are left out.
     seen = 0 if len(job_ids) == 1 else outlast(service, lambda: _newest_event(service))
     for job_id in job_ids:
         _note_end(service, job_id, statuses)
@@ -63,7 +63,7 @@ def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool
             if event["subject"] not in wanted:
                 continue
             show_event(event, as_json=as_json)
-            # The line tells that something happened, the job itself where it stands by now.
+            # The line reports an event; the job itself has the present state.
             if event["subject"] not in statuses:
                 _note_end(service, event["subject"], statuses)
             if wanted <= statuses.keys():
@@ -91,7 +91,7 @@ def show_event(event: Event, *, as_json: bool) -> None:
 
 
 def cause_of(event: Event) -> str:
-    """Return why something happened, in words; a server of the release before does not say."""
+    """Return the reason of an event in words; a server of the previous release sends none."""
     return cause_text(event.get("cause"))
 
 
@@ -105,7 +105,7 @@ def _newest_event(service: ServiceClient) -> int:
 
 
 def _past(service: ServiceClient, after: int, filters: ListEventsQuery) -> Iterator[Event]:
-    """Yield the lines of history that are there already."""
+    """Yield the existing lines of history."""
     while True:
         page = outlast(service, partial(_page, service, after, filters))
         yield from page["events"]
@@ -120,7 +120,7 @@ def _page(service: ServiceClient, after: int, filters: ListEventsQuery) -> Event
 
 
 def await_end(service: ServiceClient, job_id: str) -> str:
-    """Wait until a job has ended, and return its status: "is forgotten" where it is gone."""
+    """Wait until a job has ended, and return its status: "is forgotten" if it is gone."""
     look = _FIRST_LOOK
     while True:
         try:

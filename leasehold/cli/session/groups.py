@@ -1,4 +1,4 @@
-"""Groups of commands of which one is meant where none is named."""
+"""Command groups with a default command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def group_with_default(default: str) -> type[TyperGroup]:
     """Make a group class in which ``leasehold GROUP`` means ``leasehold GROUP DEFAULT``."""
 
     class DefaultGroup(TyperGroup):
-        """Puts the default's name in where the arguments begin with none."""
+        """Inserts the default's name if the arguments do not begin with a command."""
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             if not args or (args[0].startswith("-") and not {"--help", "-h"} & set(args)):

@@ -1,4 +1,4 @@
-"""Tables that are drawn anew while somebody watches."""
+"""Tables that are redrawn while a user watches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
 
 T = TypeVar("T")
-#: Between two frames.
+#: Seconds between two frames.
 EVERY_S: Final = 2.0
 
 
@@ -29,14 +29,14 @@ def show_live(
     every_s: float = EVERY_S,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show something until Ctrl-C; where the scheduler is away, the last frame stays.
+    """Show frames until Ctrl-C; while the scheduler is away, the last frame stays.
 
     Args:
-        service: whose state it is.
+        service: the scheduler to show.
         read: asks the scheduler.
-        draw: makes a frame of what ``read`` returned.
+        draw: makes a frame from the result of ``read``.
         as_json: print one JSON document per line and frame instead.
-        every_s: between two frames.
+        every_s: seconds between two frames.
         sleep: waits so many seconds.
     """
     if as_json:
@@ -46,7 +46,7 @@ def show_live(
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
     frame = draw(read())
-    # An alternate screen where there is one: what was on the terminal comes back.
+    # An alternate screen if the terminal has one: its previous content comes back.
     shown = console()
     with Live(
         frame, console=shown, screen=shown.is_terminal, auto_refresh=False, transient=False

@@ -1,4 +1,4 @@
-"""Going on while the scheduler is away: for commands that wait or follow."""
+"""Continue while the scheduler is away: for commands that wait or follow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Sleeps(Protocol):
-    """Waits so that people see it."""
+    """Waits visibly."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -23,7 +23,7 @@ class Sleeps(Protocol):
 
 
 def outlast(service: Sleeps, ask: Callable[[], T]) -> T:
-    """Ask until somebody answers, or somebody ends the command."""
+    """Retry until the scheduler answers or the user ends the command."""
     outage = Outage(tell=tell_outage)
     while True:
         try:
@@ -33,5 +33,5 @@ def outlast(service: Sleeps, ask: Callable[[], T]) -> T:
 
 
 def tell_outage(error: Exception) -> None:
-    """Say once that the scheduler is away."""
+    """Report once that the scheduler is away."""
     remark(f"{error}; trying again until it is back (Ctrl-C ends)")

@@ -1,4 +1,4 @@
-"""What the scheduler complains about, as errors of ours: one line each, a note per bad field."""
+"""Convert the scheduler's problems to ``LeaseholdError``: one line each, a note per bad field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduler.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Kinds of problems (the end of ``type``) that are no mistake of whoever asks.
+#: Kinds of problems (the end of ``type``) that are not mistakes of the caller.
 _REFUSALS: Final = frozenset({"refused", "quota"})
 #: More bad fields than this are counted, not listed.
 _MOST_FIELDS: Final = 50
@@ -54,14 +54,14 @@ def error_of(
     token: bool,
     wording: Wording = option_of,
 ) -> LeaseholdError:
-    """Make the error that an answer stands for.
+    """Build the error for an answer.
 
     Args:
         status: of the answer, 400 or more (or a redirection, which is followed nowhere).
         problem: of the answer; without a title it does not come from a scheduler.
-        server: whose answer it is.
+        server: the server that answered.
         token: whether a token was sent.
-        wording: what the user calls the fields of the request.
+        wording: the user's names for the fields of the request.
     """
     named = "title" in problem
     if not named and _BY_STATUS.get(status) is UnreachableError:
@@ -80,9 +80,9 @@ def error_of(
 
 
 def problem_error(problem: Mapping[str, Any], wording: Wording = option_of) -> LeaseholdError:
-    """Make the error that a problem document describes."""
+    """Build the error that a problem document describes."""
     kind = _BY_STATUS.get(problem.get("status", 500), AnswerError)
-    # A job that can never run is no slip of the pen: its fields are right, the cluster is not.
+    # A job that can never run has valid fields; the cluster does not fit it.
     if str(problem.get("type", "")).rpartition(":")[2] in _REFUSALS:
         kind = AdmissionError
     error = kind(detail_of(problem, wording))
@@ -92,7 +92,7 @@ def problem_error(problem: Mapping[str, Any], wording: Wording = option_of) -> L
 
 
 def detail_of(problem: Mapping[str, Any], wording: Wording = option_of) -> str:
-    """Return what happened, in the words of the command line."""
+    """Return the problem's detail, in the words of the command line."""
     words = [_word(entry, wording) for entry in _entries(problem)]
     if words:
         more = ", ..." if len(words) > 5 else ""
@@ -115,7 +115,7 @@ def _entries(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _word(entry: Mapping[str, Any], wording: Wording) -> str:
-    # The name of an entry, not its value, is what is wrong there; its value says as much.
+    # Here the name of an entry is wrong, not its value; the value repeats the name.
     field = str(entry.get("field") or "").removesuffix(".[key]")
     return wording(field) if field else "the request"
 
@@ -131,7 +131,7 @@ def _field_line(entry: Mapping[str, Any], wording: Wording) -> str:
 
 
 def _as_typed(entry: Mapping[str, Any], said: str) -> tuple[str, str]:
-    """Return a value, and what is wrong with it, in the form in which people give such values."""
+    """Return a value and its fault, in the form in which users give such values."""
     value, root = entry["value"], str(entry["field"]).partition(".")[0]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return json.dumps(value, ensure_ascii=False), said
@@ -148,7 +148,7 @@ def _plain_number(value: float) -> str:
 
 
 def _span(value: float) -> str:
-    # As far as it is seconds that people count.
+    # Seconds are used while they are easy to read.
     return f"{_plain_number(value)}s" if value < 60 or value % 60 else span(value)
 
 

@@ -1,4 +1,4 @@
-"""Commands that talk to a scheduler: the options they share, and the client that they get."""
+"""Commands that talk to a scheduler: their shared options, and their client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHARED: dict[str, Any] = {
 
 
 def remote(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a client as its first argument, and the options that say to whom it talks."""
+    """Give a command a client as its first argument, and the options of its connection."""
     hints = get_type_hints(command, localns={"ServiceClient": ServiceClient}, include_extras=True)
     own = list(inspect.signature(command).parameters.values())[1:]
     parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
@@ -65,10 +65,10 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_texts(values: Mapping[str, Any]) -> None:
-    """Refuse words that are no UTF-8: Python hands them on as lone surrogates.
+    """Refuse words that are not UTF-8; Python passes them as lone surrogates.
 
     Raises:
-        InputError: there is one.
+        InputError: a word is not UTF-8.
     """
     for value in values.values():
         for text in value if isinstance(value, list) else [value]:
@@ -84,7 +84,7 @@ def open_client(
     retry_for: str | None = None,
     patience: Patience | None = None,
 ) -> ServiceClient:
-    """Make a client from what the command line and the surroundings say."""
+    """Build a client from the command line and the environment."""
     if retry_for is not None:
         patience = Patience.of(parse_span(retry_for, name="--retry-for"))
     find = partial(find_connection, server=server, token_file=token_file, ca_file=ca_file)

@@ -26,10 +26,10 @@ Out: TypeAlias = Annotated[
 
 @contextlib.contextmanager
 def private_file(path: str | None) -> Iterator[IO[str] | None]:
-    """Make a file that its owner alone may read, before a secret exists that it could not take.
+    """Create a file that only its owner may read, before the secret is created.
 
     Raises:
-        InputError: it exists, or cannot be made.
+        InputError: the file exists, or cannot be created.
     """
     if path is None:
         yield None

@@ -1,4 +1,4 @@
-"""What a field of a request is called on the command line, or in the file that it came from."""
+"""Names of request fields on the command line, or in the file that they came from."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scheduler.domain.jobs.spec import JOB_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-#: Path of a field in a request, as in ``scale_factor.0`` -> what the user calls it.
+#: Path of a field in a request, as in ``scale_factor.0`` -> the user's name.
 Wording: TypeAlias = Callable[[str], str]
 
-#: Field -> option, or what else it is called on the command line.
+#: Field -> option, or another name on the command line.
 _OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {known.name: known.flag for known in JOB_FIELDS if known.flag}
     | {
@@ -35,7 +35,7 @@ _OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "command": "the command",
     }
 )
-#: Fields whose option is their name with dashes, and that are not fields of a job.
+#: Fields that are not of a job and have an option of the same name, with dashes.
 _PLAIN: Final = frozenset(
     {
         "actor", "array", "attempt", "client_id", "inner_policy", "kind", "label", "limit",
@@ -43,19 +43,19 @@ _PLAIN: Final = frozenset(
         "status", "stream", "ttl_s",
     }
 )  # fmt: skip
-#: Options whose values have names of their own, as in ``--env NAME=VALUE``.
+#: Options with named values, as in ``--env NAME=VALUE``.
 _NAMED: Final = frozenset({"env", "secret_env", "labels", "throughputs", "parameters"})
-#: Fields that the scheduler names in its sentences.
+#: Matches fields that the scheduler names in its sentences.
 _IN_SENTENCES: Final = re.compile(
     r"\b(deadline_s|notice_s|grace_s|depends_on|total_steps|duration_s|deadline_in_s|until_s"
     r"|from_s|min_workers|max_workers|scale_factor)\b"
 )
-#: Or with which they begin.
+#: Matches a field at the beginning of a sentence.
 _BEGINNING: Final = re.compile(r"^([a-z_]+)(?=: )")
 
 
 def option_of(field: str) -> str:
-    """Return the option that a field is given by; the field itself where there is none."""
+    """Return the option of a field; the field itself if it has no option."""
     root, _, rest = field.partition(".")
     if root in _OPTIONS:
         option = _OPTIONS[root]
@@ -67,10 +67,10 @@ def option_of(field: str) -> str:
 
 
 def words(**own: str) -> Wording:
-    """Return what fields are called by a command that has its own names for some.
+    """Return the wording of a command that has its own names for some fields.
 
     Args:
-        own: field -> what this command calls it.
+        own: field -> the command's name.
     """
 
     def word(field: str) -> str:
@@ -83,11 +83,11 @@ def words(**own: str) -> Wording:
 
 
 def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str]) -> Wording:
-    """Return what the fields of a job are called by whoever wrote it.
+    """Return the user's names for the fields of a job.
 
     Args:
-        document: the job as its file has it; None where it stands on the command line.
-        options: fields that were given by options, also where there is a file.
+        document: the job in its file; None if it is on the command line.
+        options: fields that were given by options, even with a file.
     """
 
     def word(field: str) -> str:
@@ -104,12 +104,12 @@ def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str])
 
 
 def sentence(text: str, wording: Wording) -> str:
-    """Return what the scheduler says, with the user's words for its fields."""
+    """Return the scheduler's message, with the user's names for its fields."""
     return _IN_SENTENCES.sub(lambda found: wording(found[1]), _BEGINNING.sub(_begin(wording), text))
 
 
 def _begin(wording: Wording) -> Callable[[re.Match[str]], str]:
-    """Return what replaces a field that a sentence begins with, where an option gives it."""
+    """Return the replacement for a field at the beginning of a sentence, if it has an option."""
 
     def option(found: re.Match[str]) -> str:
         word = wording(found[1])
