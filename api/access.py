@@ -1,4 +1,4 @@
-"""What a route asks of the one who calls it."""
+"""Access checks of routes."""
 
 from typing import Annotated
 
@@ -14,9 +14,9 @@ class Access:
     """A dependency that lets a role in.
 
     Args:
-        role: the least role; None for any, agents' too, but for those who read figures only.
-        everywhere: whether a token that is confined to projects is refused, since what the route
-            changes is everybody's.
+        role: the least role; None for any role, including agents', except ``metrics``.
+        everywhere: whether to refuse a token that is confined to projects, since the route changes
+            shared state.
     """
 
     def __init__(self, role: Role | None, *, everywhere: bool = False) -> None:
@@ -24,7 +24,7 @@ class Access:
         self.everywhere = everywhere
 
     async def __call__(self, request: Request) -> Principal:
-        """Return by whom the request is made.
+        """Return the caller of the request.
 
         Raises:
             ProblemError: there is no token, or its role or projects do not suffice.

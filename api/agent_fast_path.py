@@ -1,9 +1,9 @@
-"""The short way for what agents ask all the time.
+"""Fast path for the agents' frequent requests.
 
-A thousand of them receive a new desired set within a second when a round is planned, and report at
-once. Each of these requests costs more in middlewares and routing than in its answer, so the usual
-case passes them by: a known token, a well-formed request, a leader. Whatever is not usual goes the
-ordinary way, as if it had not been looked at, and is answered there.
+When a round is planned, a thousand agents receive a new desired set within a second, and report at
+once. Each of these requests costs more in middleware and routing than in its answer. So the usual
+case bypasses them: a known token, a well-formed request, a leader. Any other request is passed
+unchanged to the FastAPI application.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _LENGTH = re.compile(rb"\d{1,12}")
 
 
 class Express:
-    """Answers the usual requests of agents, and hands all others on.
+    """Answers the usual requests of agents, and passes on all others.
 
     Args:
-        app: answers what is not usual here.
+        app: answers all other requests.
         context: of the application.
-        version: of the program, told in every answer.
+        version: of the program, sent in every answer.
     """
 
     def __init__(self, app: ASGIApp, *, context: Context, version: str = "") -> None:
@@ -83,7 +83,7 @@ class Express:
         await self._app(scope, receive, send)
 
     def _caller(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """Return who asks; None where that is not plain."""
+        """Return the caller; None if the fast path cannot determine it."""
         scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
         context = self._context
         if scheme != b"Bearer" or not context.settings.auth or context.stopping.is_set():
@@ -97,7 +97,7 @@ class Express:
         given = dict(pairs)
         instance = headers.get(b"x-leasehold-instance", b"")
         if not (given.keys() <= DESIRED_PARAMETERS and _INSTANCE.fullmatch(instance)):
-            return False  # told so on the ordinary way
+            return False  # the application reports it
         if len(pairs) != len(given) or not all(map(_NUMBER.fullmatch, given.values())):
             return False
         term, revision, wait = (given.get(name, "0") for name in ("term", "revision", "wait_s"))
@@ -155,7 +155,7 @@ class Express:
     async def _body(
         self, headers: Mapping[bytes, bytes], receive: Receive, read: list[Message]
     ) -> bytes:
-        """Return the body, or nothing where it is too large or does not come."""
+        """Return the body; empty if it is too large or does not arrive."""
         most, total = self._context.settings.max_body_bytes, 0
         announced = headers.get(b"content-length", b"0")
         if not _LENGTH.fullmatch(announced) or int(announced) > most:
@@ -186,7 +186,7 @@ class Express:
 
 
 def _again(read: list[Message], receive: Receive) -> Receive:
-    """Return what yields messages that were read already, and then the rest."""
+    """Return a receiver that repeats the messages already read, then yields the rest."""
     left = iter(read)
 
     async def following() -> Message:

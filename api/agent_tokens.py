@@ -1,8 +1,8 @@
-"""Agents' tokens: whose inventory is bound, and how a token is renewed before it runs out.
+"""Agents' tokens: nodes with a bound inventory, and renewal before expiry.
 
-A token that was renewed is good until its successor has been shown, and for a grace beyond that: an
-answer may be lost, and requests may be on their way. Who shows it later has stolen it, or was put
-back from a copy; operators are told.
+A renewed token stays valid until its successor is used, and for a grace period after that, since an
+answer may be lost and requests may be in flight. An agent that uses it later has stolen it, or was
+restored from a copy; operators get a report.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from api.auth.roles import Principal
     from api.context import Context
 
-#: What the ids of tokens begin with whose node somebody else vouched for.
+#: Prefix of ids of tokens for nodes that an outside authority vouched for.
 VOUCHED_PREFIX: Final = "k8s-"
-#: What those begin with that ``leasehold up`` gives to the agent beside it.
+#: Prefix of ids of tokens that ``leasehold up`` gives to its agent.
 UP_PREFIX: Final = "up-"
-#: For so long it is known of a token that it was renewed.
+#: Time for which a renewed token is remembered.
 REMEMBERED_S: Final = 30 * 86400.0
 
-#: Between two tokens that are made for one whose first is lost on its way.
+#: Least time between two successors of one token, if the first is lost in transit.
 LEAST_BETWEEN_S: Final = 60.0
 
 _log = logging.getLogger("leasehold.api")
 
 
 def is_bound(context: Context, principal: Principal) -> bool:
-    """Tell whether a node may have no more than it reports first, unless somebody says otherwise.
+    """Return whether a node is bound to its first report, unless an operator approves more.
 
-    Not where anybody may call himself any node, nor beside ``leasehold up``; and of nodes that
-    Kubernetes vouches for only where labels say what they may have.
+    It is not bound if callers may claim any node name, nor beside ``leasehold up``. A node that
+    Kubernetes vouches for is bound only if labels say which workers it may have.
     """
     token_id = principal.token_id
     if not token_id or token_id.startswith(UP_PREFIX):
@@ -48,16 +48,16 @@ def is_bound(context: Context, principal: Principal) -> bool:
 
 
 async def has_token(context: Context, node: str) -> bool:
-    """Tell whether a node has a token that is good."""
+    """Return whether a node has a valid token."""
     return any(_is_good(row, context.now()) for row in await _tokens_of(context, node))
 
 
 async def renewed(context: Context, principal: Principal) -> dict[str, object]:
-    """Take the successor of a token into use, or make the next one where it is time for that.
+    """Activate the successor of a token, or make the next one if it is due.
 
     Returns:
-        ``renew_in_s``, seconds until it is worth asking again or None for never; and ``token`` and
-        ``token_id`` of a new one, which counts from its first such request on.
+        ``renew_in_s``, seconds until the next request or None for never; and ``token`` and
+        ``token_id`` of a new one, which is active from its first such request on.
 
     Raises:
         ProblemError: the token was renewed before, and its successor is in use.
@@ -65,7 +65,7 @@ async def renewed(context: Context, principal: Principal) -> dict[str, object]:
     settings, now_s = context.settings, context.now()
     own = await _tokens_of(context, principal.node)
     row = next((row for row in own if row.token_id == principal.token_id), None)
-    if row is None:  # no tokens are asked for
+    if row is None:  # tokens are not required
         return {"renew_in_s": None}
     if row.replaces:
         await _take_into_use(context, row, now_s=now_s)
@@ -77,7 +77,7 @@ async def renewed(context: Context, principal: Principal) -> dict[str, object]:
             "uses its successor. Revoke the node's tokens and enrol it again",
         )
     if row.expires_s is not None and not row.replaces:
-        return {"renew_in_s": None}  # somebody has said when it is to end
+        return {"renew_in_s": None}  # its end is set explicitly
     left_s = row.created_s + settings.agent_token_s / 2.0 - now_s
     if left_s > 0:
         return {"renew_in_s": left_s}
@@ -85,7 +85,7 @@ async def renewed(context: Context, principal: Principal) -> dict[str, object]:
 
 
 async def tell_reuses(context: Context) -> None:
-    """Tell operators of tokens that were shown after their renewal."""
+    """Report tokens that were used after their renewal to operators."""
     for row in context.authenticator.reused():
         await _tell_reuse(context, row)
 
@@ -124,7 +124,7 @@ async def _take_into_use(context: Context, row: TokenRow, *, now_s: float) -> No
 async def _succeeded(
     context: Context, row: TokenRow, own: Sequence[TokenRow], *, now_s: float
 ) -> dict[str, object]:
-    """Make the next token; one that was made before was lost on its way, and goes."""
+    """Make the next token; drop an earlier successor, which was lost in transit."""
     for lost in own:
         if lost.replaces == row.token_id:
             if now_s - lost.created_s < LEAST_BETWEEN_S:

@@ -33,7 +33,7 @@ def dump(value: object) -> bytes:
 
 
 def shown(value: object) -> object:
-    """Return a value in a form that is short and surely JSON, to be quoted in an error."""
+    """Return a short form of a value that is valid JSON, for an error."""
     try:
         text = dump(value)
     except (TypeError, ValueError):

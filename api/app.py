@@ -1,4 +1,4 @@
-"""Puts the REST interface together."""
+"""Builds the REST interface."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ OPENAPI_PATH = "/v1/openapi.json"
 
 
 class Application(FastAPI):
-    """The application, with a short way past its own machinery."""
+    """The application, with a fast path around its middleware."""
 
     express: Express
     forwarder: Forwarder | None = None
     passing: Edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or have the leader serve it."""
+        """Serve a request, or forward it to the leader."""
         if self.forwarder is not None and self.forwarder.takes(scope):
             await self.passing(scope, receive, send)
         else:
@@ -110,15 +110,15 @@ def create_app(
 ) -> FastAPI:
     """Return the application that serves a daemon.
 
-    Call ``stop_waiting`` before the server is told to shut down: servers wait for open streams.
+    Call ``stop_waiting`` before the server shuts down: servers wait for open streams.
 
     Args:
         service: the daemon.
         settings: limits and times.
         now: seconds since the Unix epoch.
-        monotonic: seconds on a clock that never goes back.
+        monotonic: seconds on a clock that never runs backwards.
         node_of: see ``Context``.
-        approved_of: likewise.
+        approved_of: see ``Context``.
         provider: see ``Context``; closed with the application.
     """
     context = Context(
@@ -164,7 +164,7 @@ def create_app(
 
 
 def stop_waiting(app: FastAPI) -> None:
-    """Answer every request that waits, and end every stream, so that the server can stop."""
+    """Answer all waiting requests, and end all streams, so that the server can stop."""
     cast("Context", app.state.context).stop()
 
 

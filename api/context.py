@@ -1,4 +1,4 @@
-"""What every route works with; one per application."""
+"""Shared objects of all routes; one context per application."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Computations beside the event loop at once: they share one interpreter with it.
+#: Computations beside the event loop at a time: they share one interpreter with it.
 HEAVY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every route works with.
+    """Shared objects of all routes.
 
     Attributes:
         service: the daemon.
         settings: limits and times.
-        authenticator: knows the tokens.
+        authenticator: authenticates tokens.
         buckets: rate limits.
         now: seconds since the Unix epoch.
-        stopping: set when requests that wait are to be answered at once.
-        node_of: says to which node a secret from outside belongs, None if to none; it raises
-            ``OSError`` where that cannot be found out. None: only our own secrets are known.
-        approved_of: says what a node may have that was vouched for, worker type -> how many; it
-            raises ``OSError`` where that cannot be found out. None: whatever it reports.
-        provider: knows the tokens of an identity provider; None: only our own are taken.
-        projects: job id -> project, of jobs that history was asked for; a job never moves.
-        waiting: requests that wait for something, and for whom.
-        streams: token id -> streams that are read with it.
-        heavy: lets few computations at once run beside the event loop.
+        stopping: set when waiting requests must be answered at once.
+        node_of: returns the node of an outside secret, None if it belongs to no node; raises
+            ``OSError`` if that cannot be determined. None: only Leasehold's secrets are accepted.
+        approved_of: returns the workers that a vouched node may have, worker type -> how many;
+            raises ``OSError`` if that cannot be determined. None: all that it reports.
+        provider: verifies tokens of an identity provider; None: only Leasehold's are accepted.
+        projects: job id -> project, of jobs whose history was read; a job never moves.
+        waiting: waiting requests, with their principals.
+        streams: token id -> its open streams.
+        heavy: limits the computations beside the event loop.
     """
 
     service: Service
@@ -89,18 +89,18 @@ class Context:
             task.cancel()
 
     async def heavily(self, call: Callable[..., T], *args: object, **kwargs: object) -> T:
-        """Compute something that would hold the event loop up; store calls have other threads."""
+        """Run a computation that would block the event loop; store calls have other threads."""
         return await anyio.to_thread.run_sync(partial(call, *args, **kwargs), limiter=self.heavy)
 
     def serves(self, principal: Principal) -> bool:
-        """Tell whether there is more for somebody: until the service stops, or its token ends."""
+        """Return whether to go on for a caller: until the service stops, or its token ends."""
         return not self.stopping.is_set() and self.authenticator.is_good(principal)
 
     async def end_lapsed(self) -> None:
-        """Answer those who wait, and whose token has been revoked or has expired meanwhile."""
+        """Answer waiting callers whose token has been revoked or has expired meanwhile."""
         if not (self.waiting or self.streams):
             return
-        with contextlib.suppress(StoreError):  # while it is away nobody can revoke anything
+        with contextlib.suppress(StoreError):  # while it is away, no token can be revoked
             await self.authenticator.refresh()
         for task, principal in tuple(self.waiting.items()):
             if not self.authenticator.is_good(principal):
@@ -109,7 +109,7 @@ class Context:
     async def streaming(
         self, principal: Principal, pieces: AsyncGenerator[bytes]
     ) -> AsyncIterator[bytes]:
-        """Yield the pieces of a stream, which counts as one of its token's meanwhile."""
+        """Yield the pieces of a stream, and count it as one of its token's meanwhile."""
         token_id = principal.token_id
         self.streams[token_id] += 1
         try:
@@ -125,7 +125,7 @@ class Context:
         """Refuse one stream too many.
 
         Raises:
-            ProblemError: the token reads as many as it may already.
+            ProblemError: the token has its largest number of streams.
         """
         most = self.settings.max_streams
         if principal.token_id and self.streams[principal.token_id] >= most:
@@ -137,10 +137,10 @@ class Context:
             )
 
     async def unless_stopping(self, work: Coroutine[Any, Any, T], principal: Principal) -> T | None:
-        """Wait for something that may take long, on behalf of somebody.
+        """Wait for work that may take long, on behalf of a caller.
 
         Returns:
-            What came; None if the service is told to stop, or the token ends, meanwhile.
+            The result; None if the service stops, or the token ends, meanwhile.
         """
         if not self.serves(principal):
             work.close()

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import HistoryRow
     from scheduler.store.protocol import Store
 
-#: Lines that one page reads at most where few of them may be seen.
+#: Lines that one page reads at most if the caller may see few of them.
 MOST_READ = 10_000
-#: Jobs whose projects are remembered.
+#: Jobs with a cached project.
 MOST_PROJECTS = 100_000
-#: Whose a reservation is.
+#: Fields with the owner of a reservation.
 _WHOSE: Final = frozenset({"project", "user", "job"})
-#: Kinds of subjects that only administrators read of; with them begin the kinds of their events.
+#: Kinds of subjects only for administrators; kinds of their events begin with these.
 SECRET_KINDS = ("token", "enrolment")
 _ONE_JOB, _MANY_JOBS = ("job", "job_id"), ("jobs", "job_ids", "suspects")
-#: Lists of objects that are about a job each, and say which.
+#: Lists of objects that each name a job.
 _ABOUT_JOBS = ("evidence",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which lines are asked for; empty fields let all pass.
+    """Filter of lines; empty fields match all.
 
     Attributes:
         subject_kind: exactly this.
@@ -42,7 +42,7 @@ class Wanted:
         actor: by exactly this one.
         since_s: at that time or later.
         until_s: before that time.
-        project: only what concerns its jobs and itself.
+        project: only lines about the project and its jobs.
     """
 
     subject_kind: str = ""
@@ -60,7 +60,7 @@ class HistoryReader:
 
     Attributes:
         context: of the application.
-        principal: who reads; jobs of foreign projects do not exist for it.
+        principal: the caller; jobs of foreign projects do not exist for it.
         wanted: which lines.
     """
 
@@ -71,7 +71,7 @@ class HistoryReader:
     async def page(
         self, *, after: int, before: int | None = None, descending: bool = False, limit: int
     ) -> tuple[list[HistoryRow], int]:
-        """Return lines, and the event id up to which everything was looked at."""
+        """Return lines, and the event id up to which all lines were examined."""
         found: list[HistoryRow] = []
         looked_at, last = 0, before if descending and before is not None else after
         while len(found) < limit and looked_at < MOST_READ:
@@ -104,7 +104,7 @@ class HistoryReader:
         return bool(self.principal.projects or self.wanted.project)
 
     def _read(self, query: HistoryQuery) -> list[tuple[HistoryRow, HistoryRow | None]]:
-        """Return lines, each with what the caller may see of it."""
+        """Return lines, each with the part that the caller may see."""
         rows = self.context.store.history(query)
         if not self._is_filtered():
             return [(row, row if self._may_read(row) else None) for row in rows]
@@ -115,7 +115,7 @@ class HistoryReader:
         return row.subject_kind not in SECRET_KINDS or self.principal.has(Role.ADMIN)
 
     def _projects_of(self, rows: Sequence[HistoryRow]) -> dict[str, str]:
-        """Return the projects of the jobs that lines name; other threads do the same meanwhile."""
+        """Return the projects of the jobs that lines name; other threads may do so at once."""
         known, store = self.context.projects, self.context.store
         found: dict[str, str] = {}
         for job_id in {job_id for row in rows for job_id in _jobs_of(row)}:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from api.settings import RateLimit
 
-#: Callers that are remembered; the one that was silent longest is forgotten first.
+#: Callers that are remembered; the longest silent one is forgotten first.
 MOST_BUCKETS = 20_000
 
 
@@ -17,7 +17,7 @@ class Buckets:
     """Token buckets by caller.
 
     Args:
-        monotonic: seconds on a clock that never goes back.
+        monotonic: seconds on a clock that never runs backwards.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

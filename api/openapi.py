@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds, with our errors, tokens and the agents' routes."""
+"""The OpenAPI document: FastAPI's, plus errors, tokens and the agents' routes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Add the errors that a route may answer with, and what it asks for."""
+    """Add a route's possible errors and its required access."""
     answers = operation["responses"]
     answers.pop("422", None)
     statuses = {"422", "429", "500", "503"}

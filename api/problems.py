@@ -49,7 +49,7 @@ _CODES = {
     429: "rate_limited",
     503: "unavailable",
 }
-#: What users are told of a full disk; where it is, the operator's log and /readyz tell.
+#: Message to users about a full disk; the operator's log and /readyz name the place.
 _FULL = (
     "the scheduler's database cannot be written, because its disk is full; nothing was done; an "
     "operator has to make room, then try again"
@@ -59,19 +59,19 @@ _UNKNOWN = (
     "client id"
 )
 _SECRETS = {"secret", "token", "authorization"}
-#: A field whose values are secret, whatever their names.
+#: A field with secret values, for all names.
 _HIDDEN = "secret_env"
 _PLACES = {"body", "query", "path", "header"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldProblem:
-    """What is wrong with one field.
+    """The fault of one field.
 
     Attributes:
         field: its path, as in ``scale_factor.0``; empty for the request as a whole.
-        value: what was given.
-        problem: what is wrong, and what would be right.
+        value: the given value.
+        problem: the fault, and the right form.
     """
 
     field: str
@@ -84,7 +84,7 @@ class ProblemError(HTTPException):
 
     Args:
         status: HTTP status.
-        detail: what happened, the value, and what to do.
+        detail: the cause, the value, and the remedy.
         code: short name of the kind of problem; by status unless given.
         errors: the bad fields.
         headers: further headers of the answer.
@@ -106,7 +106,7 @@ class ProblemError(HTTPException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What an error looks like from outside; the attributes are ``ProblemError``'s."""
+    """The public form of an error; the attributes are ``ProblemError``'s."""
 
     status: int
     detail: str
@@ -137,7 +137,7 @@ class Fault:
 
 
 def fault_of(error: Exception) -> Fault | None:
-    """Say what an error looks like from outside; None for a bug, of which nothing is told."""
+    """Return the public form of an error; None for a bug, which has no public details."""
     if isinstance(error, ProblemError):
         return Fault(
             status=error.status_code,
@@ -180,7 +180,7 @@ def _store_fault(error: StoreError) -> Fault:
 
 
 def internal(request_id: str) -> Fault:
-    """Return what is told of a bug: under which id the log has more."""
+    """Return the public form of a bug: the id under which the log has details."""
     return Fault(
         status=500,
         detail=f"the scheduler failed at this request; its log tells more under '{request_id}'",
@@ -198,7 +198,7 @@ def rate_limited(wait_s: float) -> ProblemError:
     )
 
 
-#: Kinds of pydantic's errors -> what people are told.
+#: Kinds of pydantic's errors -> message for users.
 _SAID: Final[Mapping[str, str]] = {
     "extra_forbidden": "unknown field; leave it out",
     "missing": "is needed",
@@ -247,7 +247,7 @@ def invalid(problems: Sequence[FieldProblem]) -> ProblemError:
 
 
 def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
-    """Turn pydantic's errors into ours: path, value, what is wrong."""
+    """Convert pydantic's errors to field problems: path, value, fault."""
     found: dict[str, FieldProblem] = {}
     for error in errors:
         path = list(error["loc"])
@@ -269,7 +269,7 @@ def _value(error: Mapping[str, Any], path: list[Any]) -> Any:
 
 
 def _blotted(value: Any) -> Any:
-    """Return what was given without secret variables, of a job or of many."""
+    """Return the given value with secret variables masked, for one job or many."""
     if isinstance(value, list):
         return [_blotted(item) for item in value]
     if isinstance(value, dict) and _HIDDEN in value:

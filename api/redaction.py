@@ -13,14 +13,14 @@ _SECRET = re.compile(
 
 
 def redact(text: str) -> str:
-    """Return a text with every token and enrolment secret blotted out."""
+    """Return a text with every token and enrolment secret masked."""
     return _SECRET.sub(lambda found: (found[1] or found[2]) + "***", text)
 
 
 class RedactingFilter(logging.Filter):
-    """Blots secrets out of the messages and tracebacks of log records.
+    """Masks secrets in the messages and tracebacks of log records.
 
-    A filter of a logger sees only what is logged there; put it on handlers to cover everything.
+    A logger's filter sees only that logger's records; put it on handlers to cover all.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -34,7 +34,7 @@ class RedactingFilter(logging.Filter):
 
 
 def redact_loggers(*names: str) -> None:
-    """Put the filter on loggers that have none yet."""
+    """Put the filter on loggers that do not have it yet."""
     for name in names:
         logger = logging.getLogger(name)
         if not any(isinstance(known, RedactingFilter) for known in logger.filters):

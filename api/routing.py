@@ -1,4 +1,4 @@
-"""How routes read requests: JSON by orjson, nothing unknown in the query."""
+"""Read requests of routes: JSON by orjson, and no unknown query parameters."""
 
 import re
 from collections.abc import Callable, Coroutine
@@ -26,7 +26,7 @@ class StrictRequest(Request):
 
 
 def read_json(body: bytes) -> Any:
-    """Decode a body whose values are counted beforehand.
+    """Decode a body after counting its values.
 
     Raises:
         ProblemError: there are too many, or they are nested too deeply.
@@ -42,11 +42,11 @@ def check_count(body: bytes) -> None:
     """Refuse a body of too many values, before they are made.
 
     Raises:
-        ProblemError: it is one.
+        ProblemError: the body has too many values.
     """
     if _values(body) <= MOST_VALUES:
         return
-    count = _values(_STRINGS.sub(b"", body))  # 8 MB take 50 ms: only where it may matter
+    count = _values(_STRINGS.sub(b"", body))  # 8 MB take 50 ms, so only if it may matter
     if count > MOST_VALUES:
         problem = f"has some {count} values, and at most {MOST_VALUES} are read; send several"
         raise ProblemError(
@@ -61,10 +61,10 @@ def _values(text: bytes) -> int:
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what is nested so deeply that later steps, which recurse, could give up on it.
+    """Refuse nesting so deep that later recursive steps could fail.
 
     Raises:
-        ProblemError: it is.
+        ProblemError: the value is nested too deeply.
     """
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST):
@@ -78,10 +78,10 @@ def _check_depth(value: Any) -> None:
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses other media types than JSON, and parameters that it does not know."""
+    """A route that refuses other media types than JSON, and unknown parameters."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what serves the route."""
+        """Return the handler of the route."""
         serve = super().get_route_handler()
         known = frozenset(field.alias for field in self.dependant.query_params)
         takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
@@ -99,7 +99,7 @@ def check_query(request: Request, known: frozenset[str]) -> None:
     """Refuse parameters of the query that a route does not know.
 
     Raises:
-        ProblemError: there is one, or a value holds a NUL character.
+        ProblemError: a parameter is unknown, or a value holds a NUL character.
     """
     unknown = [name for name in request.query_params if name not in known]
     problems = [
@@ -116,7 +116,7 @@ def check_query(request: Request, known: frozenset[str]) -> None:
 
 
 def _check_media_type(request: Request) -> None:
-    """Refuse a body that does not say that it is JSON, so that no web form can send one."""
+    """Refuse a body that is not declared as JSON, so that no web form can send one."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and (
         media_type or request.headers.get("content-length", "0") != "0"

@@ -1,4 +1,4 @@
-"""What can be set about the REST interface."""
+"""Settings of the REST interface."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class ApiSettings:
     """Settings of the REST interface.
 
     Attributes:
-        auth: whether bearer tokens are asked for; without them everybody is an administrator.
+        auth: whether bearer tokens are required; if not, every caller is an administrator.
         metrics_open: whether ``/metrics`` needs no token.
         max_body_bytes: largest body of a request.
-        rate: requests of one token, or of one address where there are no tokens.
+        rate: requests of one token, or of one address if there are no tokens.
         rate_without_token: requests of one address that show no valid token.
         token_cache_s: how long a token may be used after it was revoked elsewhere.
         token_grace_s: how long known tokens stay good while the store is away.
@@ -37,18 +37,17 @@ class ApiSettings:
         max_wait_s: longest time for which an agent's request is held.
         max_selected: most jobs that one selector may act on.
         max_batch: most jobs of one submission.
-        forward: whether a standby passes requests on to the leader; else it redirects there.
+        forward: whether a standby forwards requests to the leader; else it redirects.
         certificate: PEM file with the certificate that all schedulers show; None without TLS.
         hosts: names and addresses in small letters under which a scheduler that asks for no tokens
             may be called, besides loopback's.
-        token_check_s: how often it is looked at whether the tokens of those who wait, or read a
-            stream, are still good.
-        agent_token_s: how long an agent's token is good that came of a renewal; one is renewed when
-            half of that is over.
-        agent_token_grace_s: how long a token is good beside the one that it was renewed by.
+        token_check_s: time between two checks that the tokens of waiting requests and of streams
+            are still valid.
+        agent_token_s: lifetime of a renewed agent's token; it is renewed after half of that.
+        agent_token_grace_s: how long a token stays valid beside its successor.
         max_streams: most streams that one token may read at once.
         uploads: how much of uploaded code is kept.
-        template_allows: what pod templates may say beside the list of
+        template_allows: pod template fields that are allowed beside the list of
             ``agent.kubernetes.templates.rules``.
     """
 

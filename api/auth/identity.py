@@ -1,4 +1,4 @@
-"""What is taken of an identity provider, as an operator says it."""
+"""Settings of an identity provider."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ALGORITHMS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What members of a group may do.
+    """Permissions of a group's members.
 
     Attributes:
         role: which includes those above it.
-        projects: that they are confined to; empty for all.
+        projects: projects that they are confined to; empty for all.
     """
 
     role: Role
@@ -34,20 +34,20 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """What is taken of an identity provider.
+    """The operator's settings for tokens of an identity provider.
 
     Attributes:
-        issuer: that tokens must name, letter by letter.
-        audience: that they must be made for.
-        grants: group -> what its members may do.
-        jwks_url: where the keys are; empty: as the issuer's discovery document says.
+        issuer: required issuer of tokens, compared exactly.
+        audience: required audience of tokens.
+        grants: group -> permissions of its members.
+        jwks_url: URL of the keys; empty: from the issuer's discovery document.
         algorithms: of ``ALGORITHMS``.
         subject_claim: claim that names the person.
-        subject_prefix: put before it, so that nobody there is taken for somebody here.
+        subject_prefix: prefix that separates the provider's names from local ones.
         groups_claim: claim with the groups; dots lead into objects.
-        leeway_s: by which clocks may differ.
-        keep_s: after so long the keys are fetched again.
-        stale_s: so long they are good where they cannot be fetched.
+        leeway_s: allowed difference of clocks.
+        keep_s: time after which the keys are fetched again.
+        stale_s: time for which old keys are valid if they cannot be fetched.
         refetch_s: least time between two fetches for unknown keys.
     """
 
@@ -66,7 +66,7 @@ class ProviderSettings:
 
 
 def parse_grant(text: str) -> Grant:
-    """Return what ``ROLE`` or ``ROLE:PROJECT,PROJECT`` allows.
+    """Return the grant of ``ROLE`` or ``ROLE:PROJECT,PROJECT``.
 
     Raises:
         InputError: it has another form, or the role cannot be given or confined.
@@ -86,7 +86,7 @@ def parse_grant(text: str) -> Grant:
 
 
 def is_safe_url(url: str) -> bool:
-    """Tell whether what is fetched there comes from its host: by TLS, or from this machine."""
+    """Return whether a URL is authentic: uses TLS, or is on this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,8 +1,9 @@
-"""Tokens of an identity provider (OpenID Connect): whose they are, and what they allow here.
+"""Verify tokens of an identity provider (OpenID Connect), and map them to permissions.
 
-A token is a JWT that the provider has signed. Its keys are fetched from there, within bounds, and
-kept; they are fetched again when a token names an unknown one, but seldom: anybody can send those.
-Only signatures by a private key are taken, by algorithms that the operator lists.
+A token is a JWT that the provider has signed. The provider's keys are fetched, within bounds, and
+cached. They are fetched again if a token names an unknown key, but rarely, since any caller can
+send such tokens. Only signatures by a private key are accepted, by algorithms that the operator
+lists.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ if TYPE_CHECKING:
 
     from api.auth.identity import ProviderSettings
 
-#: Longest token that is looked at.
+#: Longest token that is examined.
 LONGEST: Final = 8192
 #: Largest document that is fetched, and most keys in one.
 MOST_BYTES: Final = 256 * 1024
 MOST_KEYS: Final = 100
-#: Sizes of RSA keys that are taken, in bits: below it is weak, above it costs too much.
+#: Accepted sizes of RSA keys in bits: smaller ones are weak, larger ones cost too much.
 LEAST_BITS, MOST_BITS = 2048, 8192
-#: Groups of one token that are looked at.
+#: Groups of one token that are examined.
 MOST_GROUPS: Final = 1000
-#: Tokens that are remembered, and for how long without a look at the signature.
+#: Tokens that are cached, and for how long without another signature check.
 _REMEMBERED: Final = 10_000
 _REMEMBER_S: Final = 60.0
-#: Until another try where there are no keys at all.
+#: Pause before a retry if there are no keys.
 _NO_KEYS_AGAIN_S: Final = 5.0
 _TIMES: Final = httpx.Timeout(5.0)
-#: Kinds of JWT that stand for a person; logout tokens and the like do not.
+#: Kinds of JWT that identify a person; logout tokens and similar ones do not.
 _KINDS: Final = {"", "jwt", "at+jwt", "application/at+jwt"}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 
@@ -55,13 +56,13 @@ _log = logging.getLogger("leasehold.api")
 
 
 class Provider:
-    """Knows the tokens of an identity provider.
+    """Verifies the tokens of an identity provider.
 
     Args:
-        settings: what is taken of it.
+        settings: of the provider.
         now: seconds since the Unix epoch.
-        monotonic: seconds on a clock that never goes back.
-        verify: checks the provider's certificate; by the usual authorities where None.
+        monotonic: seconds on a clock that never runs backwards.
+        verify: checks the provider's certificate; None for the usual authorities.
         transport: for tests; a real one by default.
     """
 
@@ -86,7 +87,7 @@ class Provider:
         #: key id -> keys of that id; those without one under an empty id.
         self._keys: dict[str, list[RSAKey | ECKey]] = {}
         self._fetched_at = self._tried_at = -math.inf
-        #: digest of a token -> (whose it is, until when that needs no look).
+        #: digest of a token -> (its principal, time until which it needs no check).
         self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
 
     async def close(self) -> None:
@@ -94,7 +95,7 @@ class Provider:
         await self._client.aclose()
 
     async def principal(self, secret: str) -> Principal | TokenFault:
-        """Return whom a token stands for, or why it is refused."""
+        """Return the principal of a token, or the reason of its refusal."""
         if len(secret) > LONGEST:
             return TokenFault(f"it is longer than {LONGEST} characters")
         digest = hashlib.sha256(secret.encode(errors="replace")).hexdigest()
@@ -162,7 +163,7 @@ class Provider:
         )
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
-        """Return when it expires."""
+        """Return the token's expiry."""
         leeway_s, now_s = self._settings.leeway_s, self._now()
         expires_s = _moment(claims, "exp", missing=-math.inf)
         if expires_s == -math.inf:
@@ -174,7 +175,7 @@ class Provider:
         return expires_s
 
     def _grant(self, groups: frozenset[str]) -> Grant:
-        """Return what somebody's groups allow: the highest role, and its projects together."""
+        """Return the grant of several groups: the highest role, and all its projects."""
         grants = [grant for name, grant in self._settings.grants.items() if name in groups]
         order = (Role.ADMIN, Role.OPERATOR, Role.USER, Role.VIEWER, Role.METRICS)
         for role in order:
@@ -228,7 +229,7 @@ class Provider:
                 _log.warning("the identity provider's keys cannot be fetched: %s", _said(error))
                 return
             self._keys, self._fetched_at = found, self._monotonic()
-            self._known.clear()  # what a key has signed that is gone is good no more
+            self._known.clear()  # a removed key invalidates the tokens that it signed
 
     async def _keys_url(self) -> str:
         settings = self._settings
@@ -309,13 +310,13 @@ def _usable_keys(document: dict[str, Any]) -> dict[str, list[RSAKey | ECKey]]:
     """Return the public keys of a document by their ids; others are passed over.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no usable key.
     """
     listed = document.get("keys")
     found: dict[str, list[RSAKey | ECKey]] = {}
     for item in listed[:MOST_KEYS] if isinstance(listed, list) else ():
         if not isinstance(item, dict) or item.get("kty") not in {"RSA", "EC"}:
-            continue  # a shared secret, above all, would let whoever knows a key sign
+            continue  # with a shared secret any party that knows it could sign
         if item["kty"] == "RSA" and not LEAST_BITS <= len(str(item.get("n"))) * 6 <= MOST_BITS + 64:
             continue
         try:

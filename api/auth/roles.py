@@ -1,4 +1,4 @@
-"""Who may do what: roles, and the principal that a request is made by."""
+"""Roles, and the principal of a request."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _RANK = {role: rank for rank, role in enumerate(Role)} | {Role.AGENT: -1, Role.M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """By whom a request is made.
+    """The caller of a request.
 
     Attributes:
         subject: name; the actor of what the request changes.
-        role: what it may do.
+        role: its permissions.
         projects: projects that it is confined to; empty for all.
         token_id: of its token; empty without one.
         expires_s: when its token ends, seconds since the Unix epoch, or None.
-        node: the node, where the token is an agent's; empty otherwise.
+        node: the node if the token is an agent's; empty otherwise.
         foreign: whether the token is an identity provider's.
     """
 
@@ -43,15 +43,15 @@ class Principal:
     foreign: bool = False
 
     def has(self, role: Role) -> bool:
-        """Tell whether this role includes another one of the four for people."""
+        """Return whether this role includes another one of the four for people."""
         return _RANK[self.role] >= _RANK[role]
 
     def sees(self, project: str) -> bool:
-        """Tell whether jobs of a project exist for it."""
+        """Return whether it may see jobs of a project."""
         return not self.projects or project in self.projects
 
     def knows_values_of(self, owner: str) -> bool:
-        """Tell whether it is shown the values of the variables of somebody's job."""
+        """Return whether it may see the variables' values of an owner's job."""
         return self.subject == owner or self.role is Role.ADMIN
 
 
@@ -61,12 +61,12 @@ class TokenFault:
 
     Attributes:
         why: in words.
-        away: whether it may be taken later, since the provider cannot be asked now.
+        away: whether a retry may succeed, since the provider is unreachable now.
     """
 
     why: str
     away: bool = False
 
 
-#: Everybody, where tokens are not asked for.
+#: Every caller, if tokens are not required.
 ANONYMOUS = Principal(subject="anonymous", role=Role.ADMIN)

@@ -1,4 +1,4 @@
-"""Bearer tokens: made here, known by their hashes, looked up seldom."""
+"""Bearer tokens: made here, stored as hashes, and cached."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Store
     from scheduler.store.rows import TokenRow
 
-#: What secrets begin with: tokens, and one-time secrets of enrolments.
+#: Prefixes of secrets: tokens, and one-time secrets of enrolments.
 TOKEN_PREFIX, ENROLMENT_PREFIX = "lh_", "lhe_"
-#: Longest secret that is looked at.
+#: Longest secret that is examined.
 LONGEST = 256
-#: A token that is shown after its renewal is told of once within so long.
+#: Time between two reports of the same token that is used after its renewal.
 REUSE_TOLD_S = 3600.0
 #: Unknown hashes that are remembered between two readings.
 MOST_UNKNOWN = 10_000
@@ -51,16 +51,16 @@ def hash_secret(secret: str) -> str:
 
 
 class Authenticator:
-    """Knows the tokens.
+    """Authenticates tokens.
 
-    All tokens are read at once and again when the reading is older than ``token_cache_s``: with
-    1,000 agents that ask every second this is one query where one per token would be hundreds.
+    All tokens are read together, and again when the cache is older than ``token_cache_s``. With
+    1,000 agents that ask every second this is one query; one per token would be hundreds.
 
     Args:
-        store: where the tokens are.
+        store: holds the tokens.
         settings: times.
         now: seconds since the Unix epoch.
-        monotonic: seconds on a clock that never goes back.
+        monotonic: seconds on a clock that never runs backwards.
     """
 
     def __init__(
@@ -78,21 +78,21 @@ class Authenticator:
         self._reading = asyncio.Lock()
         #: hash -> token, as of the last reading.
         self._rows: dict[str, TokenRow] = {}
-        #: token id -> token, of the same.
+        #: token id -> token, as of the last reading.
         self._by_id: dict[str, TokenRow] = {}
-        #: hashes that were looked up since and are unknown.
+        #: hashes that were looked up since then and are unknown.
         self._unknown: set[str] = set()
         self._read_at: float | None = None
         self._outdated = False
         #: token id -> time of last use, not yet written.
         self._used: dict[str, float] = {}
-        #: token id -> token that was shown after its renewal, not yet told.
+        #: token id -> token used after its renewal, not yet reported.
         self._reused: dict[str, TokenRow] = {}
-        #: token id -> when that was told last.
+        #: token id -> time of its last report.
         self._told_s: dict[str, float] = {}
 
     async def principal(self, secret: str) -> Principal | None:
-        """Return whom a secret stands for; None if it is unknown, expired or revoked.
+        """Return the principal of a secret; None if it is unknown, expired or revoked.
 
         Raises:
             StoreUnavailableError: tokens could not be read for longer than the grace.
@@ -118,15 +118,15 @@ class Authenticator:
         return row.revoked_s is None and (row.expires_s is None or row.expires_s > self._now())
 
     def remembered(self, secret: str) -> Principal | None:
-        """Return whom a secret stands for as far as that needs no reading; None: ask in earnest."""
+        """Return the principal of a secret from the cache; None: call ``principal``."""
         if not secret or len(secret) > LONGEST or self._is_due():
             return None
         return self._judge(hash_secret(secret))
 
     def is_good(self, principal: Principal) -> bool:
-        """Tell whether the token of somebody who was admitted is still good, as last read.
+        """Return whether the token of an admitted caller is still valid, as last read.
 
-        Where no token was asked for, none can end.
+        If tokens are not required, this is always true.
         """
         if not principal.token_id:
             return True
@@ -136,14 +136,14 @@ class Authenticator:
         return row is not None and self._is_valid(row)
 
     def note_reuse(self, row: TokenRow) -> None:
-        """Note that a token was shown although its successor is in use."""
+        """Record that a token was used although its successor is in use."""
         now_s = self._monotonic()
         if now_s - self._told_s.get(row.token_id, -REUSE_TOLD_S) >= REUSE_TOLD_S:
             self._told_s[row.token_id] = now_s
             self._reused[row.token_id] = row
 
     def reused(self) -> list[TokenRow]:
-        """Return the tokens that were shown after their renewal, and that nobody was told of."""
+        """Return the tokens that were used after their renewal and are not yet reported."""
         found, self._reused = self._reused, {}
         return list(found.values())
 
@@ -196,7 +196,7 @@ class Authenticator:
         except StoreUnavailableError:
             if self._age() > self._settings.token_grace_s:
                 raise
-            return  # while the store is away nobody can revoke anything either
+            return  # while the store is away, no token can be revoked
         self._rows = {row.secret_hash: row for row in rows if row.revoked_s is None}
         self._by_id = {row.token_id: row for row in self._rows.values()}
         self._unknown = set()

@@ -1,4 +1,4 @@
-"""A standby that passes requests on to the leader, for callers that cannot reach the leader itself.
+"""A standby that forwards requests to the leader, for callers that cannot reach the leader.
 
 Behind one address for several schedulers, such as a Service or an Ingress of Kubernetes, a caller
 that is redirected to the leader's own address may not be able to go there.
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 #: Says that a standby has passed a request on; it is not passed on again.
 FORWARDED: Final = "x-leasehold-forwarded"
 _MARK: Final = (FORWARDED.encode(), b"1")
-#: What each process answers about itself.
+#: Paths that each process answers about itself.
 OWN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 #: Headers that are about one connection.
 _HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
-    # Said anew: what the caller says of itself, the leader would believe of a proxy.
+    # Set again: the leader would trust the caller's values, as coming from a proxy.
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}
 )
 #: Agents' requests are held for a minute, and streams say something every 15 s.
@@ -45,7 +45,7 @@ _LIMITS: Final = httpx.Limits(
 
 
 class Forwarder:
-    """Passes requests on to the leader while this process does not lead.
+    """Forwards requests to the leader while this process does not lead.
 
     Args:
         context: of the application.
@@ -59,7 +59,7 @@ class Forwarder:
         self._client: httpx.AsyncClient | None = None
 
     def takes(self, scope: Scope) -> bool:
-        """Tell whether a request is the leader's."""
+        """Return whether the leader must serve a request."""
         if scope["type"] != "http" or scope["path"] in OWN_PATHS:
             return False
         health = self._context.service.health()
@@ -76,7 +76,7 @@ class Forwarder:
         """Let the leader serve a request.
 
         Raises:
-            NotLeadingError: it cannot be reached, or leads no more.
+            NotLeadingError: it cannot be reached, or has ceased to lead.
         """
         body = await self._read(scope, receive)
         passing = asyncio.create_task(self._pass_on(scope, body, send))
@@ -93,14 +93,14 @@ class Forwarder:
             await passing
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """Return a request's body; whoever wraps this limits its size.
+        """Return a request's body; the wrapping layer limits its size.
 
-        Whose tokens count is the leader's business, but this process's memory is its own: what is
-        larger than a secret is kept only for somebody who shows a token.
+        The leader decides which tokens are valid, but this process protects its own memory. So it
+        keeps a body larger than a secret only for a caller with a token.
 
         Raises:
-            ClientDisconnect: its sender is gone before the end; half of it must not be passed on.
-            ProblemError: it is too large for somebody unknown.
+            ClientDisconnect: the sender left early; an incomplete body must not be forwarded.
+            ProblemError: it is too large for an unknown caller.
         """
         parts, size, is_known = [], 0, not self._context.settings.auth
         while True:
@@ -162,7 +162,7 @@ class Forwarder:
 
 
 def same_certificate(path: str) -> ssl.SSLContext:
-    """Return how to check that somebody shows the first certificate of a file, by any name."""
+    """Return a context that accepts only the first certificate of a file, under any name."""
     leaf, end, _ = Path(path).read_text(encoding="ascii").partition("-----END CERTIFICATE-----")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -172,7 +172,7 @@ def same_certificate(path: str) -> ssl.SSLContext:
 
 
 def _for(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Say on whose behalf a request is passed on; heard where this address is a trusted proxy."""
+    """Return headers with the original caller; used if this address is a trusted proxy."""
     client = scope.get("client")
     address = client[0] if client else "unknown"
     return [

@@ -34,13 +34,13 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/v1/openapi.json", "/v1/agent/enrol"})
 #: Agents are known and many behind one address; only their enrolment counts.
 _UNLIMITED = "/v1/agent/"
-#: What machines ask all the time is logged for debugging only.
+#: Frequent requests of machines, which are logged only at debug level.
 _ROUTINE = ("/v1/agent/", "/healthz", "/readyz", "/metrics")
-#: Largest body of somebody who shows no valid token.
+#: Largest body of a caller without a valid token.
 MOST_UNKNOWN_BYTES = 65_536
-#: In a request's state: what to call when it is known who asks.
+#: Key in a request's state: function to call when the caller is authenticated.
 KNOWN = "known"
-#: Hosts whose pages may call a scheduler that asks for no tokens.
+#: Hosts whose pages may call a scheduler that requires no tokens.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Part of every answer.
 FIXED_HEADERS = {
@@ -51,23 +51,23 @@ FIXED_HEADERS = {
 
 
 class RequestIds:
-    """Makes ids of requests; they tell requests apart and need not be secret."""
+    """Makes request ids, which are unique but not secret."""
 
     def __init__(self) -> None:
         self._first, self._count = secrets.token_hex(4), itertools.count()
 
     def new(self) -> str:
-        """Return one that no request has had."""
+        """Return an unused id."""
         return f"{self._first}{next(self._count):08x}"
 
 
 class Edge:
-    """Gives each request an id, a line in the access log, a limit of size, and always an answer.
+    """Gives each request an id, a line in the access log, a size limit, and an answer.
 
     Args:
-        app: what answers.
+        app: the application.
         max_body_bytes: largest body.
-        version: of the program, told in every answer.
+        version: of the program, sent in every answer.
     """
 
     def __init__(self, app: ASGIApp, *, max_body_bytes: int, version: str = "") -> None:
@@ -138,9 +138,9 @@ class _Exchange:
         await self._send(message)
 
     async def fail(self, error: Exception) -> None:
-        """Answer with what went wrong, unless an answer is under way already."""
+        """Answer with the error, unless an answer has already begun."""
         if isinstance(error, ClientDisconnect):
-            return  # nobody is left to hear of it
+            return  # the caller is gone
         fault = fault_for(error, self._scope)
         if fault is None:
             _log.error("request %s failed", self.request_id, exc_info=error)
@@ -175,10 +175,10 @@ class _Exchange:
 
 
 class Gate:
-    """Finds out who asks, and lets nobody in who shows no token or asks too often.
+    """Authenticates callers, and refuses those without a token or with too many requests.
 
     Args:
-        app: what answers.
+        app: the application.
         context: of the application.
     """
 
@@ -213,11 +213,11 @@ class Gate:
         return Principal(subject=known.subject, role=Role.ADMIN, node=known.node)
 
     def _check_origin(self, headers: Headers) -> None:
-        """Refuse what a stranger's web page sends where no token tells its sender.
+        """Refuse requests of foreign web pages if tokens are not required.
 
-        Browsers send an Origin with everything that changes something. They send none with what
-        only reads, and let the page read the answer where its own name was made to lead here; but
-        they do send that name.
+        Browsers send an Origin with every request that changes state. They send none with reads,
+        and a page can read the answer if its own host name resolves to this server. But they do
+        send that host name.
         """
         settings = self._context.settings
         if settings.auth:
@@ -258,12 +258,12 @@ class Gate:
 async def known_caller(
     headers: Headers, context: Context, scope: Scope | None = None
 ) -> Principal | None:
-    """Return whom the token of a request stands for; None without a valid one.
+    """Return the principal of a request's token; None without a valid one.
 
     Args:
         headers: of the request.
         context: of the application.
-        scope: of the request, where it is to be noted why a provider's token is refused.
+        scope: of the request; if given, it records why a provider's token is refused.
     """
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
@@ -280,7 +280,7 @@ async def known_caller(
 
 
 def is_foreign(secret: str) -> bool:
-    """Tell whether a secret has the form of a provider's token: three parts, none of them ours."""
+    """Return whether a secret has the form of a provider's token: three parts, no own prefix."""
     return secret.count(".") == 2 and not secret.startswith((TOKEN_PREFIX, ENROLMENT_PREFIX))
 
 
@@ -296,7 +296,7 @@ def _refusal(scope: Scope) -> ProblemError:
 
 
 def _briefly(receive: Receive) -> Receive:
-    """Bound what somebody unknown may send: a secret is short."""
+    """Bound the body of an unknown caller: a secret is short."""
     received = 0
 
     async def short() -> Message:
@@ -321,7 +321,7 @@ def too_large(most_bytes: int, whose: str = "") -> ProblemError:
 
 
 def know(scope: Scope) -> None:
-    """Tell the server, where it wants to know, that it is known who asks on a connection."""
+    """Notify the server, if it asks for it, that a connection's caller is authenticated."""
     tell = scope.get("state", {}).get(KNOWN)
     if tell is not None:
         tell()
@@ -345,7 +345,7 @@ def unauthenticated() -> ProblemError:
 
 
 def fault_for(error: Exception, scope: Scope) -> Fault | None:
-    """Say what an error looks like to the request that met it; a standby names the leader."""
+    """Return the answer to a request for an error; a standby names the leader."""
     if isinstance(error, NotLeadingError) and error.leader_address:
         address = error.leader_address.rstrip("/")
         if "://" not in address:
@@ -363,10 +363,10 @@ def instance_of(scope: Scope) -> str:
 
 
 def principal_of(state: Any) -> Principal:
-    """Return by whom a request is made.
+    """Return the caller of a request.
 
     Raises:
-        ProblemError: nobody: the path is open, and the route asks for somebody.
+        ProblemError: there is no caller: the path is open, but the route requires one.
     """
     principal = getattr(state, "principal", None)
     if not isinstance(principal, Principal):

@@ -1,4 +1,4 @@
-"""Whether what is sent on a connection can be read on the way."""
+"""Privacy of connections: whether a third party can read a request and its answer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 #: Header by which an agent says that it keeps secret variables off its disk.
 TAKES: Final = b"x-leasehold-takes"
-#: What a proxy adds; behind one that is not trusted nobody knows how the caller came.
+#: Headers of a proxy; behind an untrusted one the caller's connection is unknown.
 _PROXIED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"via"})
 
 
 def is_private(scope: Scope) -> bool:
-    """Tell whether nobody can read a request and its answer on the way.
+    """Return whether a request and its answer are private in transit.
 
-    That is so by TLS, ours or that of a proxy that is trusted, and on this machine.
+    They are with TLS, of this server or of a trusted proxy, and on this machine.
     """
     if scope.get("scheme") == "https":
         return True
@@ -27,7 +27,7 @@ def is_private(scope: Scope) -> bool:
 
 
 def hindrance(scope: Scope) -> str:
-    """Say why secret variables may not be sent to an agent that asks; empty where they may."""
+    """Return why secret variables may not be sent to an agent; empty if they may."""
     if not is_private(scope):
         return (
             f"the agent at {_address(scope) or 'an unknown address'} asks over plain HTTP, where "

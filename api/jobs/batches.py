@@ -1,6 +1,6 @@
-"""What a submission stands for: counted before anything of it is made, then made beside the loop.
+"""Expand a submission: count its jobs first, then build them beside the event loop.
 
-All but ``counted`` takes its time (a thousand jobs some 100 ms), and so runs in a thread.
+All functions except ``counted`` are slow (about 100 ms for a thousand jobs), so run in a thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Made:
     Attributes:
         job: as submitted.
         spec: the domain's value; an array counts as one job here.
-        submissions: what it stands for; empty where it is only tried.
+        submissions: its elements; empty for a dry run.
     """
 
     job: JobIn
@@ -59,7 +59,7 @@ class Made:
 
 
 def counted(items: Sequence[Any], *, most_jobs: int, max_body_bytes: int) -> None:
-    """Refuse a request that stands for too much, as far as that shows before its jobs are read.
+    """Refuse a request that is too large, as far as that shows before its jobs are read.
 
     Args:
         items: the jobs as they came, not checked in any way.
@@ -67,7 +67,7 @@ def counted(items: Sequence[Any], *, most_jobs: int, max_body_bytes: int) -> Non
         max_body_bytes: largest body.
 
     Raises:
-        ProblemError: it stands for too many jobs, bytes or expressions.
+        ProblemError: it has too many jobs, bytes or expressions.
     """
     counts = [_elements(item) for item in items]
     jobs = sum(counts)
@@ -93,7 +93,7 @@ def counted(items: Sequence[Any], *, most_jobs: int, max_body_bytes: int) -> Non
 
 
 def _elements(item: Any) -> int:
-    """Return for how many jobs an item stands; what is no array counts as one and is refused."""
+    """Return how many jobs an item means; a malformed array counts as one and is refused later."""
     array = item.get("array") if isinstance(item, dict) else None
     count = array.get("count") if isinstance(array, dict) else array
     if isinstance(count, int) and not isinstance(count, bool):
@@ -112,7 +112,7 @@ def _too_much(field: str, value: int, problem: str) -> ProblemError:
 
 
 def read(items: Sequence[Any], principal: Principal) -> list[Read]:
-    """Return the jobs that are well formed and in a project of the caller's; or why they are not.
+    """Return the valid jobs in the caller's projects, or the problems of the others.
 
     Compiles expressions: to be called in a thread.
     """
@@ -124,7 +124,7 @@ def _read(item: Any, principal: Principal, *, alone: bool) -> Read:
         job = JobIn.model_validate(item)
     except ValidationError as error:
         problems = field_problems(error.errors(include_url=False))
-        # What several fields say together is otherwise looked at only where each is right.
+        # Otherwise rules across fields are checked only if each field is right.
         both = given_twice(item) if isinstance(item, dict) else ""
         if both and not any(problem.field == "" for problem in problems):
             problems.append(FieldProblem(field="", value=None, problem=both))
@@ -149,7 +149,7 @@ def make(
     now_s: float,
     allows: Collection[str] = (),
 ) -> list[Made | ProblemError]:
-    """Return what jobs stand for, or why they cannot be submitted.
+    """Return the expanded jobs, or the problems that prevent their submission.
 
     Expands arrays: to be called in a thread.
 
@@ -159,7 +159,7 @@ def make(
         principal: the caller.
         keys: client id of each job that names none; None: they are only tried.
         now_s: when the request came.
-        allows: what pod templates may say beside the list.
+        allows: pod template fields that are allowed beside the list.
     """
     made = [
         job
@@ -189,7 +189,7 @@ def _folders(made: Made) -> Iterator[str]:
 
 
 def _kept_apart(made: Made, folders: Mapping[str, int]) -> Made | ProblemError:
-    """Return a job, or why it would take the checkpoints of another for its own."""
+    """Return a job, or a problem if it shares its checkpoint folder with another job."""
     folder = made.spec.checkpoint_dir
     if folder is None:
         return made

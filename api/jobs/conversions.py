@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from scheduler.store.rows import TokenRow
     from scheduler.views.types import Explanation, LiveJob
 
-#: What stands for a value that its reader may not see.
+#: Replacement of a value that the reader may not see.
 BLOT: Final = "***"
-#: How the elements of an array learn who they are.
+#: Variables with an array element's index and the array's size.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
-#: Fields of ``JobRow`` in answers; the live ones are put over them.
+#: Fields of ``JobRow`` in answers; live fields replace them.
 _ROW = (
     "job_id",
     "number",
@@ -77,7 +77,7 @@ def project_of(job: JobIn, principal: Principal) -> str:
 
 
 def default_project(principal: Principal) -> str:
-    """Return the project of what names none: the default, or the token's only one."""
+    """Return the default project of a caller: the general default, or the token's only one."""
     only = tuple(principal.projects)
     return only[0] if len(only) == 1 else DEFAULT_PROJECT
 
@@ -91,11 +91,11 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
 
     Args:
         job: as submitted; an array counts as one job here.
-        project: whose job it is.
+        project: the job's project.
         now_s: from when ``deadline_in_s`` counts.
     """
     given, values = vars(job), dict[str, Any]()
-    for name in job.model_fields_set:  # what is left out is what a specification has of itself
+    for name in job.model_fields_set:  # omitted fields have the specification's defaults
         known = _ASKED.get(name)
         if known is not None:
             values[known.attribute] = _value(known, given[name])
@@ -109,7 +109,7 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
 
 def _value(known: Asked, given: Any) -> Any:
     """Return a field of a request as a specification has it."""
-    if given is None:  # left out, without a default of its own in a request
+    if given is None:  # omitted, without a default in a request
         return known.default
     kind = type(given)  # a thousand jobs have 30,000 of them
     if kind is str:
@@ -124,12 +124,12 @@ def _value(known: Asked, given: Any) -> Any:
 
 
 def submissions(job: JobIn, spec: JobSpec, *, owner: str, client_id: str) -> Iterator[Submission]:
-    """Yield what a job stands for: itself, or the elements of its array.
+    """Yield the submissions of a job: itself, or the elements of its array.
 
     Args:
         job: as submitted.
         spec: the domain's value of it.
-        owner: who submits it.
+        owner: the submitting user.
         client_id: the client's own name for it; empty for none.
     """
     if job.array is None:
@@ -158,18 +158,18 @@ def job_answer(
     ran_s: float = 0.0,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a job as people see it: its row, and over it what is known of it now.
+    """Return a job's answer: its row, updated by its live state.
 
     Args:
         row: as stored.
         live: of a job that has not ended.
         ran_s: seconds for which it has held workers.
-        spec: its specification as its reader may see it, where that is part of the answer.
+        spec: its specification as the reader may see it, if the answer has one.
     """
     answer = {name: getattr(row, name) for name in _ROW} | {"ran_s": ran_s}
     answer.update(_NO_LEASE)
     if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
-        answer["total_steps"] = None  # what is stored stands for a run time that nobody has named
+        answer["total_steps"] = None  # the stored value stands for an unnamed run time
     if live is not None:
         answer.update(
             status=live.status,
@@ -192,7 +192,7 @@ def job_answer(
 
 
 def attempt_answer(row: AttemptRow, launches: Sequence[HistoryRow] = ()) -> dict[str, Any]:
-    """Return a lease of a job; its fencing token is nobody's business.
+    """Return a lease of a job, without its fencing token.
 
     Args:
         row: as stored.
@@ -209,7 +209,7 @@ def attempt_answer(row: AttemptRow, launches: Sequence[HistoryRow] = ()) -> dict
 
 
 def event_answer(row: HistoryRow, principal: Principal) -> dict[str, Any]:
-    """Return a line of history; jobs that somebody may not see are not named as its cause."""
+    """Return a line of history; its cause names no job that the caller may not see."""
     answer = {name: getattr(row, name) for name in row.__dataclass_fields__}
     own = row.subject if row.subject_kind == "job" else ""
     data = row.figures
@@ -219,14 +219,14 @@ def event_answer(row: HistoryRow, principal: Principal) -> dict[str, Any]:
 
 
 def _category(data: Mapping[str, Any]) -> str | None:
-    """Return what kind of end a lease came to; of lines of earlier releases, too."""
+    """Return the category of a lease's end, even for lines of earlier releases."""
     trouble = data.get("trouble")
     found = category_of(LeaseEnd(data["reason"]), Trouble(trouble) if trouble else None)
     return None if found is None else found.value
 
 
 def explanation_answer(explanation: Explanation, principal: Principal) -> dict[str, Any]:
-    """Return why a job is where it is, as far as somebody may know it."""
+    """Return the explanation of a job's state, as far as the caller may see it."""
     answer = {name: getattr(explanation, name) for name in explanation.__dataclass_fields__}
     own = explanation.job_id
     for name in ("granted", "ended"):
@@ -239,12 +239,12 @@ def explanation_answer(explanation: Explanation, principal: Principal) -> dict[s
 
 
 def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict[str, Any] | None:
-    """Return a cause as far as somebody may know it.
+    """Return a cause as far as the caller may see it.
 
     Args:
         cause: as stored.
-        principal: who reads.
-        own: id of the job that it is told of; empty for none.
+        principal: the caller.
+        own: id of the job that the cause belongs to; empty for no job.
     """
     if cause is None:
         return None
@@ -257,11 +257,11 @@ def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict
 
 
 def spec_answer(row: JobRow, principal: Principal) -> Mapping[str, Any]:
-    """Return a job's specification as somebody may see it.
+    """Return a job's specification as the caller may see it.
 
-    The values of its variables are shown to its owner and to administrators. They often hold
-    passwords, and whoever reads a dashboard needs none of them; the names tell what there is. Those
-    of its secret variables are shown to nobody.
+    The values of its variables are shown only to its owner and to administrators: they often hold
+    passwords, and a dashboard needs only the names. The values of its secret variables are never
+    shown.
     """
     shown = dict(row.spec)
     if "secret_env" in shown:
@@ -276,7 +276,7 @@ def spec_answer(row: JobRow, principal: Principal) -> Mapping[str, Any]:
 
 
 def _without_values(pods: Any) -> Any:
-    """Return what a job says about its pods with the values of variables blotted out.
+    """Return a job's pod options with the values of variables masked.
 
     In a pod's template they stand in lists under ``env``, each with a name and a value.
     """

@@ -1,4 +1,4 @@
-"""A job's output as lines of JSON, one per piece: what a client needs to resume exactly."""
+"""A job's output as lines of JSON, one per piece, from which a client can resume exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from api.context import Context
     from scheduler.logs.output import LogChunk
 
-#: What ``Accept`` holds where pieces are wanted.
+#: Value of ``Accept`` that requests pieces.
 PIECES = "application/x-ndjson"
 #: Streams that the last line names at most.
 MOST_GAPS = 100
@@ -44,7 +44,7 @@ def piece_line(chunk: LogChunk) -> bytes:
 def end_line(end: LogEnd) -> bytes:
     """Return the last line, unless the service stopped before the output ended.
 
-    ``complete`` is null where agents of an older release have sent the output.
+    ``complete`` is null if agents of an older release have sent the output.
     """
     said: dict[str, object] = {"end": True, "complete": end.complete}
     if end.missing:
@@ -55,7 +55,7 @@ def end_line(end: LogEnd) -> bytes:
 async def piece_lines(
     context: Context, principal: Principal, chunks: AsyncIterator[LogChunk | LogEnd]
 ) -> AsyncGenerator[bytes]:
-    """Yield lines as output comes, an empty one where nothing does, and the last one at its end."""
+    """Yield lines as output comes, an empty one if there is none, and the last one at its end."""
     source = aiter(chunks)
     heartbeat_s = context.settings.heartbeat_s
     coming: asyncio.Task[LogChunk | LogEnd | None] | None = None
@@ -83,7 +83,7 @@ async def piece_lines(
 
 
 async def next_piece(source: AsyncIterator[LogChunk | LogEnd]) -> LogChunk | LogEnd | None:
-    """Return what comes next; None where this process has ceased to lead, and others go on."""
+    """Return the next piece; None if this process has ceased to lead and others go on."""
     try:
         return await anext(source, None)
     except NotLeadingError:

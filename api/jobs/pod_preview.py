@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.jobs.spec import JobSpec
 
-#: What stands for the node that the scheduler will choose, and for a secret.
+#: Placeholder for the node that the scheduler will choose, and for a secret.
 NODE: Final = "NODE"
 USUAL_GRACE_S: Final = 5.0  # the operator's figure may differ
 #: Workers of one node at most: a gang of more has them on several, and no pod holds them all.
@@ -35,10 +35,10 @@ def pod_preview(
     Args:
         spec: the job.
         worker_type: of the workers that it would hold.
-        allows: what the operator adds to what templates may say; see ``ApiSettings``.
+        allows: template fields that the operator allows; see ``ApiSettings``.
 
     Raises:
-        ProblemError: what it says about its pods cannot be used; names the field and its value.
+        ProblemError: its pod options cannot be used; names the field and its value.
     """
     if not spec.image and not spec.kubernetes:
         return None

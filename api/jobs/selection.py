@@ -1,4 +1,4 @@
-"""Which jobs a caller may see, and which ones a selector means."""
+"""Find the jobs that a caller may see, and the jobs of a selector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def visible_job(context: Context, principal: Principal, job_id: str) -> Jo
     """Return a job of the caller's projects.
 
     Raises:
-        ProblemError: there is none of that id, or it is another project's.
+        ProblemError: no job has that id, or it is another project's.
     """
     row = await in_thread(context.store.job, job_id)
     if row is None or not principal.sees(row.project):
@@ -73,7 +73,7 @@ def visible_projects(principal: Principal, asked: Sequence[str]) -> tuple[str, .
 
 
 async def own_active_ids(context: Context, principal: Principal) -> frozenset[str] | None:
-    """Return the active jobs of the caller's projects; None where it sees all."""
+    """Return the active jobs of the caller's projects; None if it sees all."""
     projects = visible_projects(principal, ())
     if not projects:
         return None

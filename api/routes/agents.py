@@ -1,4 +1,4 @@
-"""The agents' routes. A thousand agents call them all the time: plain routes, no models."""
+"""The agents' routes. A thousand agents call them constantly: plain routes, no models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, float)
 
 _log = logging.getLogger("leasehold.api")
-#: What ``desired`` may be asked with.
+#: Query parameters of ``desired``.
 DESIRED_PARAMETERS = frozenset({"term", "revision", "wait_s"})
 _NODE = re.compile(NAME)
 _ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
@@ -57,7 +57,7 @@ async def enrol(request: Request) -> Response:
     context, body = context_of(request), Reader.of(await agent_json(request))
     node, secret = _checked_node(body.text("node")), body.text("secret")
     now_s, health = context.now(), context.service.health()
-    if not health.leading:  # what is approved is the leader's to note, and a secret works once
+    if not health.leading:  # only the leader records approvals, and a secret works once
         raise NotLeadingError(health.leader_address)
     anew = await has_token(context, node)
     address = request.client.host if request.client else ""
@@ -83,7 +83,7 @@ async def enrol(request: Request) -> Response:
             "token_id": made.token_id,
             "workers": approved,
             "address": address,
-            "anew": anew,  # it has had a good token
+            "anew": anew,  # the node has had a valid token
         },
     )
     if anew:
@@ -97,12 +97,12 @@ async def enrol(request: Request) -> Response:
 
 
 async def _enrolled(context: Context, node: str, secret: str) -> Mapping[str, int] | None:
-    """Use an enrolment up; return what it approves, None where it says nothing.
+    """Use up an enrolment; return the workers that it approves, None if it names none.
 
     Raises:
-        ProblemError: it is none of this node's.
+        ProblemError: it does not belong to this node.
     """
-    # Whoever holds a secret for any node cannot become one that is here already.
+    # A secret for any node cannot be used for a node that exists already.
     use, named = context.store.use_enrolment, await has_token(context, node)
     row = await in_thread(use, hash_secret(secret), node=node, now_s=context.now(), named=named)
     if row is None:
@@ -118,10 +118,10 @@ async def _enrolled(context: Context, node: str, secret: str) -> Mapping[str, in
 
 
 async def _vouched_for(context: Context, node: str, secret: str) -> Mapping[str, int] | None:
-    """Ask whose a secret from outside is; return what its node may have, None for anything.
+    """Check an outside secret; return the workers that its node may have, None for any.
 
     Raises:
-        ProblemError: it is none of this node's, or nobody can be asked.
+        ProblemError: it does not belong to this node, or the authority is unreachable.
     """
     assert context.node_of is not None
     try:
@@ -147,7 +147,7 @@ async def _vouched_for(context: Context, node: str, secret: str) -> Mapping[str,
 
 
 async def _revoke_older(context: Context, made: TokenRow) -> None:
-    """Revoke what earlier pods on the node were given: they end when the next one starts."""
+    """Revoke the tokens of earlier pods on the node: they end when the next one starts."""
     for row in await in_thread(context.store.tokens, made.subject):
         ours = row.token_id.startswith(VOUCHED_PREFIX)
         if ours and row.token_id != made.token_id and row.revoked_s is None:
@@ -160,7 +160,7 @@ async def renew(request: Request) -> Response:
     node, context = agent_node(request), context_of(request)
     check_query(request, frozenset())
     principal = principal_of(request.state)
-    if principal.node != node or not principal.token_id:  # no tokens are asked for
+    if principal.node != node or not principal.token_id:  # tokens are not required
         return Answer({"renew_in_s": None})
     return Answer(await renewed(context, principal))
 
@@ -180,7 +180,7 @@ async def desired(request: Request) -> Response:
     )
     found = await context.unless_stopping(work, principal_of(request.state))
     if found is None and not context.stopping.is_set():
-        raise unauthenticated()  # the token has ended while the agent waited
+        raise unauthenticated()  # the token has expired while the agent waited
     if found is None:
         raise ProblemError(
             503, "this scheduler is going down; ask again", headers={"Retry-After": "1"}
@@ -222,7 +222,7 @@ async def append_log(request: Request) -> Response:
         stream,
         offset=offset,
         data=await request.body(),
-        end=state == "end" if state else None,  # agents of the release before say nothing
+        end=state == "end" if state else None,  # agents of the previous release send nothing
         nonce=_header(request, "x-leasehold-nonce", _NONCE),
     )
     return Answer({"next_offset": following})
@@ -267,8 +267,7 @@ def agent_node(request: Request) -> str:
     """Return the node that asks.
 
     Raises:
-        ProblemError: the token is not an agent's; or, where tokens are not asked for, no node is
-            named.
+        ProblemError: the token is not an agent's; or tokens are not required and no node is named.
     """
     principal = principal_of(request.state)
     if principal.node:
@@ -315,7 +314,7 @@ async def agent_json(request: Request) -> object:
     """Return the body of an agent's request.
 
     Raises:
-        InputError: it is no JSON.
+        InputError: it is not JSON.
     """
     body = await request.body()
     try:

@@ -87,7 +87,7 @@ async def list_events(
 
 
 async def _stream(reader: HistoryReader, after: int) -> AsyncGenerator[bytes]:
-    """Yield events as they come; ends when the service is told to stop, and with the token."""
+    """Yield events as they come, until the service stops or the token ends."""
     context, principal = reader.context, reader.principal
     yield KEEPALIVE_COMMENT  # the headers go out at once
     while context.serves(principal):

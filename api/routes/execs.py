@@ -1,4 +1,4 @@
-"""Commands beside jobs: ordered, read and ended by people; told by agents."""
+"""Commands beside jobs: users begin, read and end them; agents report them."""
 
 import base64
 import binascii
@@ -105,10 +105,10 @@ async def end_exec(job_id: Id, exec_id: ExecId, context: Ctx, principal: User) -
 
 
 async def _check(context: Context, principal: Principal, job_id: str) -> None:
-    """Refuse commands beside another person's job: they see all that the job sees.
+    """Refuse commands beside another person's job: they can see all that the job can.
 
     Raises:
-        ProblemError: it is not theirs.
+        ProblemError: the job is another person's.
     """
     row = await visible_job(context, principal, job_id)
     if not principal.knows_values_of(row.owner):

@@ -1,4 +1,4 @@
-"""How the daemon is: for probes, for Prometheus, for people."""
+"""The daemon's health: for probes, for Prometheus, for people."""
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 Id = Annotated[JobId, Path(description="job id")]
 Act = Callable[[Sequence[str]], Awaitable[tuple[Acted, ...]]]
 
-#: Jobs that are handed to the service at once.
+#: Jobs that are passed to the service at a time.
 CHUNK = 500
 _STATUS = {"not_found": 404, "conflict": 409, "invalid": 422, "quota": 422}
 

@@ -118,7 +118,7 @@ async def list_attempts(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
     await visible_job(context, principal, job_id)
     attempts = await in_thread(_attempts, context.store, job_id)
     live = context.service.live([job_id]).get(job_id)
-    for attempt in attempts:  # what is stored of one that goes on is what it began with
+    for attempt in attempts:  # the stored row of a live lease has only its initial values
         if live is not None and attempt["lease_id"] == live.lease_id:
             attempt["steps_done"] = live.steps_done
     return Answer({"attempts": attempts})

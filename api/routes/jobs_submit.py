@@ -1,4 +1,4 @@
-"""Submitting jobs: one, an array, or a batch in which each stands for itself."""
+"""Submit jobs: one, an array, or a batch of independent jobs."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -29,7 +29,7 @@ from scheduler.domain.jobs.spec import JobSpec
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
-#: A job that takes no more is read at once: to hand it to a thread and back takes longer.
+#: A job up to this size is read in the event loop: passing it to a thread takes longer.
 _SMALL_BYTES = 8192
 _STATUS = {"conflict": 409, "quota": 422, "refused": 422, "invalid": 422}
 _BODY = {
@@ -114,7 +114,7 @@ async def submit_jobs(
 
 
 def _check_privacy(request: Request, body: Any) -> None:
-    """Refuse secrets that came where they could be read; what was sent must count as known."""
+    """Refuse secrets that came over a readable connection; they must count as leaked."""
     jobs = body.get("jobs") if isinstance(body, dict) else None
     items = jobs if isinstance(jobs, list) else [body]
     given = any(isinstance(item, dict) and item.get("secret_env") for item in items)
@@ -151,7 +151,7 @@ def _keys(items: Sequence[Any], key: str, *, many: bool) -> list[str]:
 
 
 def _is_plain(item: Any) -> bool:
-    """Tell whether a job is neither an array nor has an expression, which takes long to compile."""
+    """Return whether a job has no array and no expression, which is slow to compile."""
     return isinstance(item, dict) and not (item.get("array") or item.get("progress_regex"))
 
 
@@ -163,7 +163,7 @@ async def _made(
     *,
     aside: bool,
 ) -> list[Made | ProblemError]:
-    """Read jobs and write them out; where it may take long, beside the event loop."""
+    """Read and expand jobs; in a thread if that may take long."""
     found = await context.heavily(read, items, principal) if aside else read(items, principal)
     others = {name for job in found if isinstance(job, JobIn) for name in job.depends_on}
     visible = await visible_ids(context, principal, sorted(others))
@@ -182,7 +182,7 @@ async def _made(
 
 
 def _absent(context: Context, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the uploads, as (project, hash), that are not here; the others stay for a while."""
+    """Return missing uploads, as (project, hash); the others are kept for a while."""
     use = partial(context.store.use_upload, now_s=context.now())
     return {one for one in sorted(wanted) if use(*one) is None}
 
@@ -207,14 +207,14 @@ async def _single(context: Context, principal: Principal, made: Made) -> Answer:
 async def _batch(
     context: Context, principal: Principal, made: Sequence[Made | ProblemError], *, dry_run: bool
 ) -> Answer:
-    """Answer per item; what is valid is submitted in one piece."""
+    """Answer per item; all valid jobs are submitted together."""
     answers: list[dict[str, Any]] = []
     taken: list[tuple[dict[str, Any], Submission]] = []
     for index, item in enumerate(made):
         if isinstance(item, ProblemError):
             answers.append(_failed(index, item, dry_run=dry_run))
         elif dry_run:
-            await asyncio.sleep(0)  # a fit takes a fraction of a millisecond: others in between
+            await asyncio.sleep(0)  # a fit takes a fraction of a millisecond: let other tasks run
             answers.append(await _fitting(context, index, item))
         else:
             for submission in item.submissions:
@@ -237,7 +237,7 @@ async def _fitting(context: Context, index: int, made: Made) -> dict[str, Any]:
 
 
 async def _tried(context: Context, made: Made) -> dict[str, Any]:
-    """Return whether a job could run, and the pod that it would be.
+    """Return whether a job could run, and its pod.
 
     Raises:
         ProblemError: its deadline has passed.
@@ -249,7 +249,7 @@ async def _tried(context: Context, made: Made) -> dict[str, Any]:
 
 
 def _with_pod(fit: Fit, spec: JobSpec, allows: Collection[str]) -> dict[str, Any]:
-    """Return whether a job could run, and the pod that it would be."""
+    """Return whether a job could run, and its pod."""
     types = [name for option in fit.configurations for name in option.workers]
     shown = partial(pod_preview, spec, allows=allows)
     pod = shown(worker_type=types[0]) if types else shown()

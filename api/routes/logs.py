@@ -1,4 +1,4 @@
-"""What jobs print, as plain text."""
+"""Jobs' output, as plain text."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Literal
@@ -20,12 +20,12 @@ from scheduler.logs.output import LogChunk, LogEnd, LogWanted
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
 TEXT = "text/plain; charset=utf-8"
-#: Header of a whole answer: bytes before it that are not kept any more.
+#: Header of a whole answer: earlier bytes that are no longer kept.
 DROPPED = "x-leasehold-dropped-bytes"
 #: Header of a whole answer: whether it is all that the job has printed.
 COMPLETE = "x-leasehold-complete"
 _WORDS = {True: "true", False: "false", None: "unknown"}
-#: How far a stream is known: ATTEMPT/NODE/STREAM/OFFSET.
+#: Position up to which the caller has a stream: ATTEMPT/NODE/STREAM/OFFSET.
 Place = Annotated[
     str, StringConstraints(pattern=r"^[0-9]{1,9}/[A-Za-z0-9._-]{1,253}/(out|err)/[0-9]{1,18}$")
 ]
@@ -135,11 +135,11 @@ def _known(places: Sequence[str]) -> dict[str, int]:
 
 
 def _dropped(found: Sequence[LogChunk]) -> int:
-    """Return how many bytes are missing where the first piece of a stream begins."""
+    """Return how many bytes are missing before the first pieces of the streams."""
     first: dict[tuple[int, str, str], LogChunk] = {}
     for chunk in found:
         first.setdefault((chunk.attempt, chunk.node, chunk.stream), chunk)
-    # A tail that begins later leaves out what is there; that is not lost.
+    # A tail that begins later omits existing bytes; those are not lost.
     return sum(chunk.offset for chunk in first.values() if chunk.offset == chunk.kept_from)
 
 

@@ -1,4 +1,4 @@
-"""Nodes: what there is, cordon, drain, uncordon, forget."""
+"""Nodes: list, cordon, drain, uncordon, forget."""
 
 import dataclasses
 from typing import Annotated
@@ -138,7 +138,7 @@ def _shown(
     foreign = sorted({lease.job_id for lease in leases} - own, key=len, reverse=True)
 
     def said(text: str) -> str:
-        """Leave foreign jobs out of what an agent says, whatever that is."""
+        """Remove foreign jobs from an agent's text."""
         text = without_jobs(text)
         for job_id in foreign if text else ():
             text = text.replace(job_id, "another job")

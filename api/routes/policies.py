@@ -1,4 +1,4 @@
-"""Policies: what there are, and which one is in force."""
+"""Policies: the list, and the one in force."""
 
 import inspect
 import warnings
@@ -81,7 +81,7 @@ async def set_policy(given: PolicyIn, context: Ctx, principal: Operator) -> Answ
 
 def _usable() -> dict[str, type[Policy]]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the daemon has told of broken plugins when it started
+        warnings.simplefilter("ignore")  # the daemon has reported broken plugins at its start
         return usable_policies()
 
 

@@ -15,7 +15,7 @@ from scheduler.control.facts.requests import ProjectLimits
 
 router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
 
-#: What its jobs may say of themselves, and quotas and budgets that earlier releases did not know.
+#: Rules for the fields of a project's jobs, and quotas and budgets unknown to earlier releases.
 _RULES: Final = (
     *("entities", "job_types", "max_job_weight"),
     *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),

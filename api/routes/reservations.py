@@ -1,4 +1,4 @@
-"""Reservations: workers that are kept for somebody during a time window."""
+"""Reservations: workers reserved during a time window."""
 
 import asyncio
 from dataclasses import replace
@@ -23,7 +23,7 @@ from scheduler.views.types import ReservedView
 
 router = APIRouter(prefix="/v1", tags=["reservations"], route_class=StrictRoute)
 
-#: Kinds of history that tell of a reservation's end -> how it ended.
+#: Kinds of events for a reservation's end -> how it ended.
 _ENDS: Final = {
     "reservation_deleted": "it was given up",
     "reservation_ended": "its window ended",
@@ -98,7 +98,7 @@ async def delete_reservation(name: Named, context: Ctx, principal: Operator) -> 
 
 
 def _gone(context: Context, name: str) -> ProblemError:
-    """Say what became of a reservation that is not there."""
+    """Return the problem for a missing reservation, with how it ended."""
     query = HistoryQuery(
         subject_kind="reservation", subject=name, kinds=tuple(_ENDS), descending=True, limit=1
     )
@@ -111,7 +111,7 @@ def _gone(context: Context, name: str) -> ProblemError:
 
 
 def _shown(principal: Principal, found: ReservedView) -> ReservedView:
-    """Return a reservation as somebody may see it."""
+    """Return a reservation as the caller may see it."""
     rule = found.reservation
     if principal.sees(rule.project):
         return found

@@ -1,4 +1,4 @@
-"""Code that people upload for their jobs."""
+"""Code that users upload for their jobs."""
 
 import base64
 from typing import Annotated
@@ -84,10 +84,10 @@ def _project(named: str | None, principal: Principal) -> str:
 
 
 def _archive(text: str, digest: str) -> bytes:
-    """Return a tree that was looked through: to be called in a thread."""
+    """Return a checked archive; call this in a thread."""
     try:
         archive = base64.b64decode(text, validate=True)
-    except ValueError as error:  # letters beyond ASCII, too
+    except ValueError as error:  # also for letters beyond ASCII
         raise invalid([_fault(f"is no base64: {error}")]) from error
     if (found := digest_of(archive)) != digest:
         raise invalid([_fault(f"has the hash {found}, and not that of the address")])
@@ -103,7 +103,7 @@ def _fault(problem: str) -> FieldProblem:
 
 
 def _limits(context: Context) -> UploadLimits:
-    """Return how much is kept; what a body cannot hold is told as the limit that it is."""
+    """Return the limits of uploads; the largest body counts as a limit too."""
     limits, settings = context.settings.uploads, context.settings
     fits = (settings.max_body_bytes - _BESIDE) // 4 * 3
     return UploadLimits(

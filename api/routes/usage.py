@@ -14,7 +14,7 @@ from scheduler.store.usage import DAY_S, UsageKey, UsageQuery
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=StrictRoute)
 
-#: Days that are looked back on unless told otherwise.
+#: Default time span in days.
 DAYS = 30
 
 

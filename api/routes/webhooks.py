@@ -134,10 +134,10 @@ def _sees(principal: Principal, webhook: Webhook) -> bool:
 
 
 def _check_project(principal: Principal, project: str | None) -> None:
-    """Refuse a webhook for what somebody may not read, or for everything.
+    """Refuse a webhook for a project that the caller may not read, or for all projects.
 
     Raises:
-        ProblemError: they may not.
+        ProblemError: the caller may not read it.
     """
     if project is None and not principal.has(Role.OPERATOR):
         raise ProblemError(
@@ -152,10 +152,10 @@ def _check_project(principal: Principal, project: str | None) -> None:
 
 
 async def _own(context: Context, principal: Principal, name: str) -> None:
-    """Refuse what is done to a webhook of somebody else's.
+    """Refuse an action on another person's webhook.
 
     Raises:
-        ProblemError: there is no such webhook for them, or it is another person's.
+        ProblemError: the caller has no such webhook, or it is another person's.
     """
     found = await context.service.webhooks.all()
     hook = next((view.webhook for view in found if view.webhook.name == name), None)
