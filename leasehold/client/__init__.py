@@ -6,11 +6,11 @@
     job_id = client.submit(name="train", command=["python", "train.py"], total_steps=1000)
     job = client.wait(job_id)
 
-``AsyncClient`` has the same methods as coroutines. Answers are dictionaries whose keys and values
-are typed in ``leasehold.client.forms``, which is written from the OpenAPI document.
+``AsyncClient`` has the same methods as coroutines. Answers are dictionaries;
+``leasehold.client.forms``, generated from the OpenAPI document, has the types of keys and values.
 
-Calls are tried again while the scheduler restarts or is busy, and a submission carries an id by
-which a repeated one is recognised, so that none is lost and none is doubled.
+The client retries calls while the scheduler restarts or is busy. A submission carries an id, by
+which the scheduler recognises a repeated one, so that no job is lost or submitted twice.
 """
 
 from __future__ import annotations

@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A job in one of these will not run again unless somebody takes it up.
+#: A job in one of these states does not run again unless a user requeues it.
 ENDED: Final = frozenset({"completed", "cancelled", "failed", "refused"})
-#: Jobs of one page of a list, where nobody asks for more or less.
+#: Default number of jobs of one page of a list.
 _PAGE: Final = 500
 
 
 class AsyncClient(ClusterCalls):
     """Talks to a scheduler, from a program with an event loop.
 
-    A job is named by its id, the beginning of it, or its name, as on the command line; a word that
-    means several jobs raises ``AmbiguousNameError``, a ValueError. What is refused raises
+    A job is named by its id, the beginning of its id, or its name, as on the command line. A word
+    that means several jobs raises ``AmbiguousNameError``, a ValueError. A refused request raises
     ``ClientError``.
 
     Args:
-        server: its address. Unless given, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
-        token: bearer token; empty: none is shown. Unless given, ``LEASEHOLD_TOKEN``, that of
-            ``client.toml``, else what a scheduler of this user on this machine has left.
-        patience_s: how long a call is tried again while nobody answers.
+        server: its address. By default ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        token: bearer token; empty: no token is sent. By default ``LEASEHOLD_TOKEN``, that of
+            ``client.toml``, else the token file of this user's scheduler on this machine.
+        patience_s: how long a call is retried while no scheduler answers.
         timeout_s: for one answer.
         context: certificates to trust, for https. Unless given, ``LEASEHOLD_CA_FILE`` or that of
             ``client.toml``, else the system's.
@@ -77,10 +77,10 @@ class AsyncClient(ClusterCalls):
         """Submit a job and return its id.
 
         Args:
-            name: what you call it.
+            name: your name for the job.
             command: program and arguments; no shell sees it.
-            fields: further ones of a job. With ``client_id``, your own id, submitting the same job
-                again returns the first one.
+            fields: further fields of the job. With ``client_id``, your own id, submitting the same
+                job again returns the first one.
 
         Raises:
             ClientError: the job cannot be used or can never run.
@@ -109,22 +109,22 @@ class AsyncClient(ClusterCalls):
         return made
 
     async def dry_run(self, **fields: Unpack[forms.JobIn]) -> forms.Fit:
-        """Tell whether and where a job with these fields could run; change nothing."""
+        """Return whether and where a job with these fields could run; change nothing."""
         found: forms.Fit = await self.call("POST", "/jobs", fields, params={"dry_run": True})
         return found
 
     async def dry_run_all(self, jobs: Sequence[forms.JobIn]) -> list[forms.FitItem]:
-        """Tell of up to 1,000 jobs whether and where they could run; change nothing."""
+        """Return whether and where up to 1,000 jobs could run; change nothing."""
         body = {"jobs": [dict(job) for job in jobs]}
         found: forms.BatchFit = await self.call("POST", "/jobs", body, params={"dry_run": True})
         return found["jobs"]
 
     async def upload(self, archive: bytes, *, project: str | None = None) -> str:
-        """Upload code for jobs of a project; what is kept already is not sent again.
+        """Upload code for jobs of a project; stored code is not sent again.
 
         Args:
             archive: a tar file of plain files and folders that gzip has compressed.
-            project: whose; as of a job that names none where left out.
+            project: project of the code; by default that of a job without a project.
 
         Returns:
             its hash, which jobs name as their ``upload``.
@@ -142,12 +142,12 @@ class AsyncClient(ClusterCalls):
     async def find_upload(
         self, digest: str, **query: Unpack[forms.FindUploadQuery]
     ) -> forms.Upload:
-        """Return what is kept of an upload, by its hash."""
+        """Return a stored upload, by its hash."""
         found: forms.Upload = await self.call("GET", _upload_path(digest), params=query)
         return found
 
     async def keep_upload(self, digest: str, **fields: Unpack[forms.UploadIn]) -> forms.Upload:
-        """Upload code in the form of the REST interface; ``upload`` does so where it is needed."""
+        """Upload code in the form of the REST interface; ``upload`` does so if needed."""
         found: forms.Upload = await self.call("PUT", _upload_path(digest), fields)
         return found
 
@@ -157,7 +157,7 @@ class AsyncClient(ClusterCalls):
         return found
 
     async def jobs(self, **filters: Unpack[forms.ListJobsQuery]) -> AsyncGenerator[forms.Job]:
-        """Yield jobs, newest first unless sorted otherwise; pages are asked for as needed.
+        """Yield jobs, newest first unless sorted otherwise; pages are requested as needed.
 
         Raises:
             ClientError: a filter cannot be used.
@@ -166,11 +166,11 @@ class AsyncClient(ClusterCalls):
             yield job
 
     async def ids_of(self, word: str) -> list[str]:
-        """Return the ids of what a word means: one job, or an array as a whole by its name.
+        """Return the ids of the jobs that a word means: one job, or all elements of an array.
 
         Raises:
-            ClientError: it means none.
-            AmbiguousNameError: it means several jobs that are not the elements of one array.
+            ClientError: the word means no job.
+            AmbiguousNameError: the word means several jobs that are not elements of one array.
         """
         try:
             found: forms.JobWithSpec = await self.call("GET", job_path(word))
@@ -195,7 +195,7 @@ class AsyncClient(ClusterCalls):
     async def _jobs_from(
         self, filters: forms.ListJobsQuery, page: forms.JobPage
     ) -> AsyncGenerator[forms.Job]:
-        """Yield the jobs of a page, and those of the pages behind it."""
+        """Yield the jobs of a page and of the pages after it."""
         while True:
             for job in page["jobs"]:
                 yield job
@@ -209,7 +209,7 @@ class AsyncClient(ClusterCalls):
             page = await self.job_page(**further)
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
-        """End a job for good; False if it had ended already."""
+        """Cancel a job; False if it had ended already."""
         try:
             return await self._act_on_job(job_id, "cancel", reason)
         except ClientError as error:
@@ -226,7 +226,7 @@ class AsyncClient(ClusterCalls):
         return await self._act_on_job(job_id, "release", reason)
 
     async def requeue(self, job_id: str, *, reason: str = "") -> bool:
-        """Stop a job and let it wait anew, or take up one that has ended; False if it waits."""
+        """Stop a job and queue it again, also one that has ended; False if it waits."""
         return await self._act_on_job(job_id, "requeue", reason)
 
     async def act(
@@ -238,7 +238,7 @@ class AsyncClient(ClusterCalls):
         reason: str = "",
         dry_run: bool = False,
     ) -> forms.Bulk:
-        """Do something to many jobs, named by ids or by a selector.
+        """Apply an action to many jobs, named by ids or by a selector.
 
         Args:
             action: ``cancel``, ``hold``, ``release`` or ``requeue``.
@@ -246,12 +246,12 @@ class AsyncClient(ClusterCalls):
             selector: instead: ``status``, ``project``, ``job_type``, ``name``, ``owner``,
                 ``labels``.
             reason: why; the history keeps it.
-            dry_run: only tell what would become of each.
+            dry_run: only report what would happen to each job.
         """
-        # A server of the release before knows neither.
+        # A server of the previous release knows neither.
         how = {name: value for name, value in (("reason", reason), ("dry_run", dry_run)) if value}
         body = {"action": action, **how}
-        # Doing it twice is doing it once, but for a job that has begun again meanwhile.
+        # Repeating it is harmless, except for a job that has begun again meanwhile.
         return await self._in_bulk(
             "POST", "/jobs:act", body, ids, selector, repeatable=action != "requeue"
         )
@@ -274,12 +274,12 @@ class AsyncClient(ClusterCalls):
     async def explain(
         self, job_id: str, **query: Unpack[forms.ExplainJobQuery]
     ) -> forms.Explanation:
-        """Say why a job is where it is, what would change that, and when."""
+        """Return the reasons of a job's state, possible changes, and expected times."""
         found: forms.Explanation = await self._of_job(job_id, "explain", params=query)
         return found
 
     async def begin_exec(self, job_id: str, **asked: Unpack[forms.ExecIn]) -> forms.Exec:
-        """Have a ``command`` run where a job runs; not repeated where the answer is lost."""
+        """Run a ``command`` beside a job; not retried if the answer is lost."""
         begun: forms.Exec = await self._of_job(
             job_id, "exec", method="POST", body=asked, repeatable=False
         )
@@ -288,7 +288,7 @@ class AsyncClient(ClusterCalls):
     async def read_exec(
         self, job_id: str, exec_id: str, *, after: int = 0, wait_s: float = 0.0
     ) -> forms.ExecOutput:
-        """Return what a command has printed from a piece on, and how it ended."""
+        """Return a command's output from a piece on, and how it ended."""
         found: forms.ExecOutput = await self._of_job(
             job_id,
             "exec",
@@ -314,7 +314,7 @@ class AsyncClient(ClusterCalls):
         return found
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> forms.JobWithSpec:
-        """Return a job once it has ended, however often the scheduler restarts meanwhile.
+        """Return a job after it has ended, across restarts of the scheduler.
 
         Raises:
             TimeoutError: it has not ended within ``timeout_s``.
@@ -341,7 +341,7 @@ class AsyncClient(ClusterCalls):
     async def log(
         self, job_id: str, *, stream: str = "both", attempt: int | None = None, tail_bytes: int = 0
     ) -> bytes:
-        """Return what a job has printed, in its newest attempt unless told.
+        """Return a job's output, by default of its newest attempt.
 
         Args:
             job_id: the job.
@@ -367,18 +367,18 @@ class AsyncClient(ClusterCalls):
         follow: bool = False,
         seen: Mapping[tuple[int, str, str], int] | None = None,
     ) -> AsyncGenerator[LogPiece | LogEnd]:
-        """Yield what a job has printed, piece by piece, through breaks of the connection.
+        """Yield a job's output, piece by piece, across breaks of the connection.
 
         Args:
             job_id: the job.
             stream: ``out``, ``err`` or ``both``.
             attempt: 1 for the first; all of them unless given.
             tail_bytes: of the newest attempt, only so many last bytes of each stream.
-            follow: go on until the job has ended and all of its output is here.
-            seen: (attempt, node, stream) -> offset behind what is known already, to go on from.
+            follow: go on until the job has ended and all of its output has arrived.
+            seen: (attempt, node, stream) -> offset after the known part, to continue from.
 
         Returns:
-            pieces, and at last what is known of the end.
+            pieces, and finally the information about the end.
         """
         found = (await self.job(job_id))["job_id"]
         reader = LogReader(
@@ -402,7 +402,7 @@ class AsyncClient(ClusterCalls):
     async def events(self, **filters: Unpack[forms.ListEventsQuery]) -> AsyncGenerator[forms.Event]:
         """Yield lines of the history as they are written, without end; each one once.
 
-        Begins behind the event id ``after``; with what happens from now on unless given.
+        Begins after the event id ``after``; by default with the next event.
 
         Raises:
             ClientError: a filter cannot be used.
@@ -411,7 +411,7 @@ class AsyncClient(ClusterCalls):
             yield event
 
     async def _first_event(self, filters: forms.ListEventsQuery) -> int:
-        """Return behind which event id a stream begins; complains of filters at once."""
+        """Return the event id after which a stream begins; checks the filters at once."""
         asked: forms.ListEventsQuery = {**filters, "after": None, "descending": True, "limit": 1}
         newest = (await self.history(**asked))["last_event_id"]
         after = filters.get("after")
@@ -420,12 +420,12 @@ class AsyncClient(ClusterCalls):
     async def _events_from(
         self, filters: forms.ListEventsQuery, after: int
     ) -> AsyncGenerator[forms.Event]:
-        """Yield the lines behind an event id."""
+        """Yield the lines after an event id."""
         params = {**filters, "after": None}
         async for event in read_events(self._exchange, "/v1/events", params, after=after):
             yield cast("forms.Event", event)
 
-    # -- how a word means a job -------------------------------------------------------------------
+    # -- finding the job of a word ----------------------------------------------------------------
 
     async def _of_job(
         self,
@@ -485,7 +485,7 @@ def found_exchange(
     context: ssl.SSLContext | None,
     wire: Wire,
 ) -> Exchange:
-    """Return the way to a scheduler as a program names it; see ``AsyncClient``."""
+    """Return the exchange with a scheduler for a program's arguments; see ``AsyncClient``."""
     found = find_connection(server=server, server_origin="the argument 'server'")
     if token is None:
         return Exchange(
@@ -504,10 +504,10 @@ def _upload_path(digest: str) -> str:
 
 
 def job_path(job_id: str, *rest: str | Named) -> str:
-    """Return the path of a job, or of something of it.
+    """Return the path of a job, or of a part of it.
 
     Raises:
-        UnsendableError: there can be no such job.
+        UnsendableError: no job can have this id.
     """
     if job_id == "":
         raise UnsendableError("the job id is empty; `leasehold jobs` lists them")

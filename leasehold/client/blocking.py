@@ -43,15 +43,15 @@ def _blocking(
 class Client:
     """Talks to a scheduler.
 
-    A job is named by its id, the beginning of it, or its name, as on the command line; a word that
-    means several jobs raises ``AmbiguousNameError``, a ValueError. What is refused raises
+    A job is named by its id, the beginning of its id, or its name, as on the command line. A word
+    that means several jobs raises ``AmbiguousNameError``, a ValueError. A refused request raises
     ``ClientError``.
 
     Args:
-        server: its address. Unless given, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
-        token: bearer token; empty: none is shown. Unless given, ``LEASEHOLD_TOKEN``, that of
-            ``client.toml``, else what a scheduler of this user on this machine has left.
-        patience_s: how long a call is tried again while nobody answers.
+        server: its address. By default ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        token: bearer token; empty: no token is sent. By default ``LEASEHOLD_TOKEN``, that of
+            ``client.toml``, else the token file of this user's scheduler on this machine.
+        patience_s: how long a call is retried while no scheduler answers.
         timeout_s: for one answer.
         context: certificates to trust, for https. Unless given, ``LEASEHOLD_CA_FILE`` or that of
             ``client.toml``, else the system's.
@@ -171,7 +171,7 @@ class Client:
     def jobs(self, **filters: Unpack[forms.ListJobsQuery]) -> Iterator[forms.Job]:
         """Return jobs, newest first unless sorted otherwise.
 
-        The first page is asked for at once, further ones as they are needed.
+        The first page is requested at once, further ones as needed.
 
         Raises:
             ClientError: a filter cannot be used.
@@ -182,8 +182,8 @@ class Client:
     def events(self, **filters: Unpack[forms.ListEventsQuery]) -> Iterator[forms.Event]:
         """Return lines of the history as they are written, without end; each one once.
 
-        Begins behind the event id ``after``; with what happens from now on unless given. Filters
-        are looked at at once.
+        Begins after the event id ``after``; by default with the next event. Filters are checked at
+        once.
 
         Raises:
             ClientError: a filter cannot be used.
@@ -201,18 +201,18 @@ class Client:
         follow: bool = False,
         seen: Mapping[tuple[int, str, str], int] | None = None,
     ) -> Iterator[LogPiece | LogEnd]:
-        """Return what a job has printed, piece by piece, through breaks of the connection.
+        """Return a job's output, piece by piece, across breaks of the connection.
 
         Args:
             job_id: the job.
             stream: ``out``, ``err`` or ``both``.
             attempt: 1 for the first; all of them unless given.
             tail_bytes: of the newest attempt, only so many last bytes of each stream.
-            follow: go on until the job has ended and all of its output is here.
-            seen: (attempt, node, stream) -> offset behind what is known already, to go on from.
+            follow: go on until the job has ended and all of its output has arrived.
+            seen: (attempt, node, stream) -> offset after the known part, to continue from.
 
         Returns:
-            pieces, and at last what is known of the end.
+            pieces, and finally the information about the end.
         """
         pieces = self._inner.log_pieces(
             job_id,
@@ -232,5 +232,5 @@ class Client:
 
 
 def _end(wire: BlockingWire) -> None:
-    """Let go of a forgotten client's connections."""
+    """Close the connections of a client that was not closed."""
     finish(wire.close())

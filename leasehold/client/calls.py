@@ -1,4 +1,4 @@
-"""What every call of the client goes through."""
+"""Common part of all calls of the client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Calls:
 
     @classmethod
     def over(cls, exchange: Exchange) -> Self:
-        """Make a client of an exchange that is there already."""
+        """Build a client on an existing exchange."""
         made = cls.__new__(cls)
         made._exchange = exchange  # noqa: SLF001 - it is ours
         return made
@@ -39,7 +39,7 @@ class Calls:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the connections; the next call makes new ones."""
+        """Close the connections; the next call makes new ones."""
         await self._exchange.close()
 
     async def call(
@@ -52,20 +52,20 @@ class Calls:
         key: str | None = None,
         repeatable: bool = True,
     ) -> Any:
-        """Make a request beneath ``/v1`` and return what its answer holds; None for an empty one.
+        """Make a request beneath ``/v1`` and return its decoded answer; None for an empty one.
 
         Args:
             method: of HTTP.
             path: as in ``/nodes``.
             body: sent as JSON.
-            params: of the query; those that are None or empty are left out.
+            params: of the query; None or empty ones are left out.
             key: by which a repeated write is recognised; a new one unless given.
-            repeatable: whether doing it twice is doing it once; else it is tried again only where
-                it surely was not done.
+            repeatable: whether a repetition is harmless; if not, the call is retried only if it
+                surely was not executed.
 
         Raises:
-            ClientError: it was refused, or nobody answered.
-            UnsendableError: the body has no JSON; a ValueError.
+            ClientError: the request was refused, or no scheduler answered.
+            UnsendableError: the body has no JSON form; a ValueError.
         """
         response = await self._exchange.ask(
             method, f"/v1{path}", body, params=params, key=key, repeatable=repeatable
@@ -86,10 +86,10 @@ class Calls:
     async def _once(self, path: str, body: object) -> Any:
         return await self.call("POST", path, body, repeatable=False)
 
-    # -- how a word means a job -----------------------------------------------------------------
+    # -- finding the job of a word ---------------------------------------------------------------
 
     async def _on_job(self, word: str, do: Callable[[str], Awaitable[T]]) -> T:
-        """Do something with the id of the job that a word means."""
+        """Call a function with the id of the job that a word means."""
         try:
             return await do(word)
         except ClientError as error:
@@ -101,7 +101,7 @@ class Calls:
         return await do(found)
 
     async def _page_of_jobs(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a page of the jobs that are called in some way; none where none can be."""
+        """Return a page of the jobs of a name; an empty page if no job can have it."""
         try:
             found: Mapping[str, Any] = await self.call("GET", "/jobs", params=params)
         except ClientError as error:

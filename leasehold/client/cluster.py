@@ -24,7 +24,7 @@ class ClusterCalls(Calls):
         return found
 
     async def leases(self, **query: Unpack[forms.ListLeasesQuery]) -> list[forms.Lease]:
-        """Return the leases in force; with ``idle`` those whose GPUs hardly compute."""
+        """Return the leases in force; with ``idle`` only leases with nearly idle GPUs."""
         found: forms.Leases = await self.call("GET", "/leases", params=query)
         return found["leases"]
 
@@ -65,11 +65,11 @@ class ClusterCalls(Calls):
         return found
 
     async def cordon(self, name: str, *, reason: str = "") -> forms.Node:
-        """Let nothing new start on a node; what runs there goes on."""
+        """Cordon a node: no new leases start there; running jobs go on."""
         return await self._act_on_node(name, "cordon", reason)
 
     async def drain(self, name: str, *, reason: str = "") -> forms.Node:
-        """Let nothing new start on a node, and let what runs there leave with notice."""
+        """Drain a node: no new leases start there; running jobs leave with notice."""
         return await self._act_on_node(name, "drain", reason)
 
     async def uncordon(self, name: str, *, reason: str = "") -> forms.Node:
@@ -121,7 +121,7 @@ class ClusterCalls(Calls):
             parameters: of the policy, by name.
             agnostic: whether differences of worker types are hidden from it.
             space_sharing: whether two jobs may share workers.
-            further: parameters, too, as keywords.
+            further: more parameters, as keywords.
         """
         body = {"name": name, "parameters": {**(parameters or {}), **further}}
         flags = {"agnostic": agnostic, "space_sharing": space_sharing}
@@ -129,7 +129,7 @@ class ClusterCalls(Calls):
         return found
 
     async def projects(self) -> list[forms.Project]:
-        """Return the projects with what they may have."""
+        """Return the projects with their limits."""
         found: forms.Projects = await self.call("GET", "/projects")
         return found["projects"]
 
@@ -150,9 +150,9 @@ class ClusterCalls(Calls):
         return found
 
     async def reserve(self, **what: Unpack[forms.ReservationIn]) -> forms.Reservation:
-        """Reserve workers of a type from ``from_s`` until ``until_s`` for somebody.
+        """Reserve workers of a type from ``from_s`` until ``until_s``.
 
-        A ``job`` is meant by its id, the beginning of it, or its name.
+        A ``job`` is given by its id, the beginning of its id, or its name.
         """
 
         async def reserve(job: str) -> forms.Reservation:
@@ -186,7 +186,7 @@ class ClusterCalls(Calls):
     async def declare_throughputs(
         self, figures: Sequence[forms.ThroughputIn] = (), pairs: Sequence[forms.PairIn] = ()
     ) -> forms.Changed:
-        """Declare speeds of jobs alone, and what sharing workers costs pairs.
+        """Declare throughputs of jobs alone, and the loss of pairs that share workers.
 
         Args:
             figures: each has ``job_type``, ``worker_type`` and ``steps_per_s``.
@@ -200,13 +200,13 @@ class ClusterCalls(Calls):
         return found
 
     async def forget_throughputs(self, job_type: str) -> forms.Changed:
-        """Forget what was declared and measured of a job type."""
+        """Forget the declared and measured throughputs of a job type."""
         query = {"job_type": job_type}
         found: forms.Changed = await self.call("DELETE", "/throughputs", params=query)
         return found
 
     async def whoami(self) -> forms.WhoAmI:
-        """Return whose token this is, and what it may do."""
+        """Return the token's subject and permissions."""
         found: forms.WhoAmI = await self.call("GET", "/whoami")
         return found
 
@@ -218,7 +218,7 @@ class ClusterCalls(Calls):
     async def create_token(
         self, *, subject: str, role: forms.Role, **fields: Unpack[forms.TokenOptions]
     ) -> forms.NewToken:
-        """Make a token; the answer is the only place where its secret stands."""
+        """Make a token; only this answer contains its secret."""
         body = {"subject": subject, "role": role, **fields}
         made: forms.NewToken = await self._once("/tokens", body)
         return made
@@ -246,13 +246,13 @@ class ClusterCalls(Calls):
         project: str | None = None,
         template: forms.Template = "json",
     ) -> forms.NewWebhook:
-        """Register an address that is told what happens; the answer alone holds its secret.
+        """Register an address that receives events; only this answer contains its secret.
 
         Args:
             name: of the webhook.
-            url: where it sends.
+            url: address of the receiver.
             on: kinds of events; dots may stand for underscores.
-            project: only what concerns it; None for everything.
+            project: only events of this project; None for all.
             template: ``json`` or ``slack``.
         """
         body = {"name": name, "url": url, "on": list(on), "project": project, "template": template}
@@ -260,12 +260,12 @@ class ClusterCalls(Calls):
         return made
 
     async def test_webhook(self, name: str) -> forms.WebhookTest:
-        """Send a test message, and return what became of it."""
+        """Send a test message, and return its result."""
         found: forms.WebhookTest = await self.call("POST", _hook_path(name, "test"), {})
         return found
 
     async def resume_webhook(self, name: str, *, skip: bool = False) -> forms.Webhook:
-        """Let a webhook send again; ``skip``: only what happens from now on."""
+        """Let a webhook send again; ``skip``: only events from now on."""
         found: forms.Webhook = await self.call("POST", _hook_path(name, "resume"), {"skip": skip})
         return found
 

@@ -1,8 +1,8 @@
-"""What a client raises.
+"""Errors of the client.
 
 ClientError              a request was refused
-|- UnreachableError      nobody answers, or the connection broke
-`- NoSchedulerError      what answered is no scheduler
+|- UnreachableError      no scheduler answers, or the connection broke
+`- NoSchedulerError      the server that answered is not a scheduler
 ValueError
 `- UnsendableError       a request cannot be written down
 """
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Why nobody was reached: ``plain`` is a server that knows no https, ``name`` a host that nobody
-#: knows, ``leader`` one that a standby names and that does not answer.
+#: Why no scheduler was reached: ``plain`` is a server without https, ``name`` an unknown host,
+#: ``leader`` a leader that a standby names and that does not answer.
 Why: TypeAlias = Literal["nobody", "certificate", "plain", "name", "silence", "broken", "leader"]
 
 
 class ClientError(Exception):
-    """A request was refused, or nobody answered.
+    """A request was refused, or no scheduler answered.
 
     Args:
-        message: what happened.
-        status: of HTTP; 0 where nobody answered.
-        problem: the scheduler's own words: ``type``, ``detail``, ``errors`` by field.
-        retry_after_s: how long the scheduler asks to be left alone.
+        message: description of the error.
+        status: of HTTP; 0 if no server answered.
+        problem: the scheduler's problem document: ``type``, ``detail``, ``errors`` by field.
+        retry_after_s: wait that the scheduler asks for before a retry.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class ClientError(Exception):
 
 
 class UnreachableError(ClientError):
-    """Nobody answers, or the connection broke.
+    """No scheduler answers, or the connection broke.
 
     Args:
-        message: what happened.
-        why: of what kind that is.
+        message: description of the error.
+        why: the kind of failure.
     """
 
     def __init__(self, message: str, *, why: Why) -> None:
@@ -57,16 +57,16 @@ class UnreachableError(ClientError):
 
 
 class NoSchedulerError(ClientError):
-    """What answered is no scheduler: its answer makes no sense."""
+    """The server that answered is not a scheduler: its answer makes no sense."""
 
 
 class UnsendableError(ValueError):
-    """A request cannot be written down: a number that is not finite, text that is no Unicode.
+    """A request cannot be written down: a number that is not finite, text that is not Unicode.
 
     Args:
-        message: what is wrong.
-        field: path of the field that is to blame, as in ``throughputs.0.steps_per_s``, or empty.
-        problem: what is wrong with it, to stand behind its name.
+        message: description of the fault.
+        field: path of the faulty field, as in ``throughputs.0.steps_per_s``, or empty.
+        problem: the fault, in words that follow the field's name.
     """
 
     def __init__(self, message: str, *, field: str = "", problem: str = "") -> None:

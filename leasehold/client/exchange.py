@@ -1,7 +1,7 @@
-"""Requests and answers: what is tried again, how long, and what a refusal says.
+"""Requests and answers: retries, their limits, and the errors of refusals.
 
-A read or a write that may be repeated is tried again where the connection breaks or the scheduler
-is busy; a write that may not is tried again only where it surely was not done.
+A read or a repeatable write is retried if the connection breaks or the scheduler is busy. Any other
+write is retried only if it surely was not executed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 #: Statuses of a scheduler that is not ready for a request.
 BUSY: Final = (429, 502, 503, 504)
-#: A gateway that gives up may have handed the request on.
+#: A gateway that gives up may have forwarded the request.
 _SURELY_NOT_DONE: Final = (429, 503)
-#: From one standby to the next, while they elect a leader.
+#: Redirections from one standby to the next, while they elect a leader.
 _MOST_HOPS: Final = 3
 _VERSION_HEADER: Final = "X-Leasehold-Version"
-#: The scheduler says something at least every 15 s on a stream.
+#: The scheduler sends at least every 15 s on a stream.
 _SILENCE_S: Final = 45.0
 
 
@@ -54,7 +54,7 @@ class Patience:
     """How long to try.
 
     Attributes:
-        away_s: while nobody answers.
+        away_s: while no scheduler answers.
         busy_s: while the scheduler answers that it is busy or not ready.
         timeout_s: for one answer.
     """
@@ -65,7 +65,7 @@ class Patience:
 
     @classmethod
     def of(cls, seconds: float, *, timeout_s: float = 30.0) -> Patience:
-        """Be patient for so long in every case."""
+        """Use the same time in every case."""
         return cls(away_s=seconds, busy_s=seconds, timeout_s=timeout_s)
 
 
@@ -73,15 +73,15 @@ class Exchange:
     """Talks to one scheduler.
 
     Args:
-        connection: where it is.
+        connection: address and credentials of the scheduler.
         patience: how long to try.
-        wire: the way to the network.
-        agent: what the client calls itself.
+        wire: the transport.
+        agent: the client's ``User-Agent``.
         context: certificates to trust; those of the connection unless given.
-        look_again: finds the connection anew, where a scheduler that was starting has left its
+        look_again: finds the connection again, since a starting scheduler may have written its
             first token meanwhile.
-        on_outage: told once of an outage through which a stream is waited for, and of a scheduler
-            that is starting.
+        on_outage: called once for an outage during which a stream waits, and for a scheduler that
+            is starting.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Exchange:
         self.patience = patience
         self.wire = wire
         self.on_outage = on_outage
-        #: release of whoever answered last; empty where it does not say.
+        #: release of the server that answered last; empty if it sends none.
         self.version = ""
         self._agent = agent
         self._context = context
@@ -123,14 +123,14 @@ class Exchange:
             method: of HTTP.
             path: as in ``/v1/jobs``.
             body: sent as JSON.
-            params: of the query; those that are None or empty are left out.
+            params: of the query; None or empty ones are left out.
             key: by which the scheduler may know a write again; a new one unless given.
-            repeatable: whether doing it twice is doing it once.
-            good: statuses that are no refusals, beside those below 300.
+            repeatable: whether a repetition is harmless.
+            good: statuses that are not refusals, beside those below 300.
 
         Raises:
-            ClientError: it was refused, or nobody answered.
-            UnsendableError: the body has no JSON.
+            ClientError: the request was refused, or no scheduler answered.
+            UnsendableError: the body has no JSON form.
         """
         headers = {} if method == "GET" else {"Idempotency-Key": key or uuid.uuid4().hex}
         sent = _json(body)
@@ -152,19 +152,19 @@ class Exchange:
         headers: Mapping[str, str],
         kind: str,
     ) -> AsyncIterator[AsyncIterator[str]]:
-        """Open an answer that goes on, once: whoever reads it knows where to resume.
+        """Open a streamed answer, without retries: the reader knows where to resume.
 
         Args:
             path: as in ``/v1/events``.
             params: of the query.
             headers: further ones.
-            kind: of content that the answer has to be of.
+            kind: required content type of the answer.
 
         Returns:
             its lines.
 
         Raises:
-            UnreachableError: it cannot be opened or breaks; try again from where it was.
+            UnreachableError: it cannot be opened or breaks; resume from the last position.
             ClientError: it is refused.
         """
         import httpx  # noqa: PLC0415 - takes 0.07 s
@@ -197,14 +197,14 @@ class Exchange:
             raise self._away(error) from None
 
     def outage(self, *, most_s: float | None = None) -> Outage:
-        """Return what says how long to wait for a stream that broke."""
+        """Return an outage, which says how long to wait for a broken stream."""
         return Outage(most_s=most_s, tell=self.on_outage)
 
     async def pause(self, outage: Outage, error: ClientError | None) -> None:
         """Wait through an outage.
 
         Raises:
-            ClientError: for too long.
+            ClientError: the outage lasted too long.
         """
         asked_s = 0.0 if error is None else error.retry_after_s
         try:
@@ -217,7 +217,7 @@ class Exchange:
         await self.wire.sleep(seconds)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self.wire.close()
 
     async def _persist(self, work: _Try) -> httpx.Response:
@@ -283,7 +283,7 @@ class Exchange:
             server = self.connection.server
             self._settings = {
                 "verify": self._trust(),
-                # A proxy between here and a scheduler on this machine is never meant.
+                # Proxies are never used for a scheduler on this machine.
                 "trust_env": "//127." not in server and "//localhost" not in server,
             }
         return self._settings
@@ -303,9 +303,9 @@ class Exchange:
             ) from None
 
     def _finds_token(self) -> bool:
-        """Look for the token again, once; tell whether there is one now where there was none.
+        """Look for the token again, once; return whether there is one now.
 
-        A scheduler takes connections before it has made its first token.
+        A scheduler accepts connections before it has made its first token.
         """
         if self.connection.token or self._look_again is None:
             return False
@@ -316,7 +316,7 @@ class Exchange:
         return True
 
     def _leader(self, response: httpx.Response) -> str:
-        """Return where a standby sends a write; never from https to http, where a token leaks."""
+        """Return the leader that a standby names; never from https to http, which leaks a token."""
         location = response.headers.get("Location", "")
         if not location.startswith(("https://", self.connection.server.partition(":")[0] + "://")):
             raise NoSchedulerError(
@@ -324,11 +324,11 @@ class Exchange:
                 "name the leader",
                 status=response.status_code,
             )
-        # The query is given anew with each try.
+        # The query is added with each try.
         return str(location.partition("?")[0])
 
     def _busy_s(self, response: httpx.Response, attempt: int) -> float:
-        """Return how long to try where the scheduler is not ready."""
+        """Return how long to retry if the scheduler is not ready."""
         most_s = self.patience.busy_s
         if not most_s or response.status_code != 503 or b"problem:starting" not in response.content:
             return most_s
@@ -337,7 +337,7 @@ class Exchange:
         return max(most_s, _STARTING_S)
 
     def _unreached(self, error: httpx.TransportError, leader: str) -> tuple[ClientError, float]:
-        """Return what to say, and how long to try: a leader that died is replaced in a while."""
+        """Return the error, and how long to retry: a dead leader is replaced after a while."""
         if not leader:
             return self._away(error), self.patience.away_s
         told = UnreachableError(
@@ -370,7 +370,7 @@ class Exchange:
         )
 
     def _refusal(self, response: httpx.Response) -> ClientError:
-        """Return the error that an answer stands for."""
+        """Return the error for an answer."""
         status = response.status_code
         try:
             problem = response.json()
@@ -392,7 +392,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A request as it is sent, however often."""
+    """A request as it is sent with each retry."""
 
     method: str
     path: str
@@ -422,7 +422,7 @@ def _json(body: object) -> bytes | None:
 
 
 def _not_finite(body: object) -> tuple[str, float] | None:
-    """Return the path and the value of a number that is not finite; None where there is none."""
+    """Return the path and the value of a number that is not finite; None if all are finite."""
     left, seen = [("", body)], set[int]()
     while left:
         field, value = left.pop()
@@ -451,7 +451,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def _unknown_name(error: BaseException | None) -> bool:
-    """Tell whether an error comes from a look-up of a name."""
+    """Return whether an error comes from a name look-up."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return True

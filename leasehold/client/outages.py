@@ -1,4 +1,4 @@
-"""Going on while the scheduler is away: how long to wait, and when to give up."""
+"""Retry while the scheduler is away: backoff, and when to give up."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LONGEST_DELAY_S: Final = 5.0
 
 
 def delay_s(tries: int, *, at_least_s: float = 0.0) -> float:
-    """Return longer waits each time, never in step with other clients."""
+    """Return a backoff that grows with each try, with jitter."""
     backoff = min(0.1 * 2.0 ** min(tries, 10), _LONGEST_DELAY_S)
     return at_least_s + backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, hides nothing
 
 
 class Outage:
-    """A time in which nobody answers, or only that somebody is about to lead.
+    """A period without an answer, or only with answers that there is no leader yet.
 
-    Whoever waits has spoken with the scheduler before, so silence means that it restarts.
+    The caller has reached the scheduler before, so silence means that it restarts.
 
     Args:
-        most_s: how long to go on; None for ever.
-        tell: called once with the error, at the second failure in a row: more than a hiccup.
+        most_s: how long to retry; None for no limit.
+        tell: called once with the error, at the second failure in a row.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Outage:
         self._tries = 0
 
     def over(self) -> None:
-        """Note that somebody has answered."""
+        """Record that the scheduler has answered."""
         self._began_s, self._tries = None, 0
 
     def delay_s(self, error: Exception | None, *, at_least_s: float = 0.0) -> float:
         """Return how long to wait before the next try.
 
         Args:
-            error: what the last try met; None where an answer came to its end too early.
-            at_least_s: what the scheduler asked for.
+            error: error of the last try; None if an answer ended too early.
+            at_least_s: wait that the scheduler asked for.
 
         Raises:
-            Exception: the error, where that was the last try.
-            EOFError: likewise, where there is none.
+            Exception: the error, if that was the last try.
+            EOFError: that was the last try, and there is no error.
         """
         now_s = time.monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s

@@ -1,7 +1,7 @@
-"""Paths of requests: the names in them cannot lead to something else.
+"""Paths of requests: names in them cannot change the path.
 
-A name that is empty, ``.``, ``..`` or holds a slash would make another path of the one it stands
-in, so it is refused before anything is sent. No scheduler has such names.
+A name that is empty, ``.``, ``..`` or holds a slash would change the path, so it is refused before
+anything is sent. No scheduler has such names.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Named(NamedTuple):
     """A part of a path that a caller gives.
 
     Attributes:
-        field: what it names, for messages: ``node``.
-        value: its name.
+        field: kind of the name, for messages: ``node``.
+        value: the name.
     """
 
     field: str
@@ -28,10 +28,10 @@ def path_of(*parts: str | Named) -> str:
     """Return the path with these parts, as in ``/nodes/NAME/workers``.
 
     Args:
-        parts: texts stand as they are, what is ``Named`` is checked and quoted.
+        parts: texts are used unchanged; ``Named`` ones are checked and quoted.
 
     Raises:
-        UnsendableError: a name is none; the message says which field, and its value.
+        UnsendableError: a name is unusable; the message names field and value.
     """
     return "".join(f"/{part if isinstance(part, str) else _quoted(part)}" for part in parts)
 

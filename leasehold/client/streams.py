@@ -1,4 +1,4 @@
-"""Answers that go on, read through breaks of the connection: history and output of jobs."""
+"""Streams, read across breaks of the connection: history and output of jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Lines of JSON, one per piece of output; an empty line says that there is nothing new.
 PIECES: Final = "application/x-ndjson"
 _EVENTS: Final = "text/event-stream"
-#: Streams whose offsets are told when a connection is opened again: addresses have their limits.
+#: Streams with an offset in a reconnecting request: the length of addresses is limited.
 _MOST_PLACES: Final = 40
 
 
@@ -27,9 +27,9 @@ class ServerEvent:
     """One message of a stream.
 
     Attributes:
-        event_id: where to resume after it; empty where it has none.
-        kind: its name; ``message`` unless told.
-        data: what it says.
+        event_id: where to resume after it; empty if it has none.
+        kind: its name; ``message`` by default.
+        data: its content.
     """
 
     event_id: str
@@ -38,13 +38,13 @@ class ServerEvent:
 
 
 class LogGap(TypedDict):
-    """A stream whose end is not here.
+    """A stream without its end.
 
     Attributes:
         attempt: of the job.
-        node: where it ran.
+        node: the node of the attempt.
         stream: which.
-        told: whether the agent there has said how much there is.
+        told: whether the agent there has reported the length.
     """
 
     attempt: int
@@ -58,11 +58,11 @@ class LogPiece(TypedDict):
 
     Attributes:
         attempt: of the job; 1 is the first.
-        node: where it was printed.
+        node: the node that printed it.
         stream: which.
         offset: of its first byte since the attempt began.
-        dropped: bytes before it that are not kept any more.
-        data: what was printed.
+        dropped: earlier bytes that are no longer kept.
+        data: the output.
     """
 
     attempt: int
@@ -75,10 +75,10 @@ class LogPiece(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """What is known of a job's output when all of it has been read that there is.
+    """The state of a job's output after all available output has been read.
 
     Attributes:
-        complete: whether that is all that the job has printed; None where agents do not tell.
+        complete: whether that is all that the job has printed; None if agents do not report it.
         missing: streams without ends.
     """
 
@@ -108,13 +108,13 @@ async def parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[ServerEvent]
 async def read_events(
     exchange: Exchange, path: str, params: Mapping[str, Any], *, after: int
 ) -> AsyncGenerator[dict[str, Any]]:
-    """Yield what a stream says, without end and each once, however often it breaks.
+    """Yield the events of a stream without end, each once, across breaks.
 
     Args:
         exchange: with the scheduler.
         path: of the stream.
         params: of the query.
-        after: begin behind this event id.
+        after: begin after this event id.
 
     Raises:
         ClientError: it is refused.
@@ -135,15 +135,15 @@ async def read_events(
 
 
 class LogReader:
-    """Reads a job's output, each byte once, however often the connection breaks.
+    """Reads a job's output, each byte once, across breaks of the connection.
 
     Args:
         exchange: with the scheduler.
         path: of the output.
-        attempt: of the job; None for all, or, where only a tail is wanted, the newest and later.
+        attempt: of the job; None for all, or, if only a tail is wanted, the newest and later.
         stream: ``out``, ``err`` or ``both``.
         follow: go on until the job has ended and its output is whole.
-        seen: (attempt, node, stream) -> offset behind what is known already.
+        seen: (attempt, node, stream) -> offset after the known part.
     """
 
     def __init__(
@@ -162,13 +162,13 @@ class LogReader:
         self._stream = stream
         self._follow = follow
         self._end: LogEnd | None = None
-        #: (attempt, node, stream) -> offset behind the last byte that was yielded.
+        #: (attempt, node, stream) -> offset after the last yielded byte.
         self._seen: dict[tuple[int, str, str], int] = dict(seen or {})
-        #: whether only the end of what is kept was asked for last.
+        #: whether the last request was only for a tail.
         self._tail = False
 
     async def pieces(self, tail_bytes: int | None = None) -> AsyncGenerator[LogPiece | LogEnd]:
-        """Yield what there is and, if wanted, what comes; and then what is known of its end.
+        """Yield the existing output, if wanted also later output, and then the state of its end.
 
         Raises:
             ClientError: the server refuses; or, unless followed, is away for too long.
@@ -181,7 +181,7 @@ class LogReader:
             try:
                 count = 0
                 async for piece in self._open(tail_bytes, newest=newest):
-                    if piece or count:  # the first line comes of any server, and says nothing
+                    if piece or count:  # every server sends the first line, without content
                         outage.over()
                     count += 1
                     if piece:
@@ -196,7 +196,7 @@ class LogReader:
     async def _open(
         self, tail_bytes: int | None, *, newest: bool
     ) -> AsyncGenerator[LogPiece | None]:
-        """Yield pieces, and None where the server says that there is nothing new."""
+        """Yield pieces, and None if the server reports nothing new."""
         self._tail = tail_bytes is not None
         params = {
             "stream": self._stream,
@@ -213,7 +213,7 @@ class LogReader:
                 yield self._fresh(_object(line, "a piece of the log")) if line else None
 
     def _places(self) -> list[str]:
-        """Return how far the newest streams are known; older ones are sent again and cut off."""
+        """Return the known offsets of the newest streams; older ones are sent again and cut."""
         newest = sorted(self._seen, reverse=True)[:_MOST_PLACES]
         return [
             f"{number}/{node}/{name}/{self._seen[number, node, name]}"
@@ -221,19 +221,19 @@ class LogReader:
         ]
 
     def _fresh(self, piece: dict[str, Any]) -> LogPiece | None:
-        """Cut off what was yielded before."""
+        """Remove the part that was already yielded."""
         if piece.get("end"):
             missing = tuple(piece.get("missing") or ())
             self._end = LogEnd(complete=piece.get("complete"), missing=missing)
             return None
         key = (piece["attempt"], piece["node"], piece["stream"])
         seen, data = self._seen.get(key, 0), base64.b64decode(piece["data"])
-        # What lies between is gone, unless only the tail was wanted and begins within what is kept.
+        # The gap is lost, unless only a tail was wanted that begins within the kept output.
         tail = self._tail and key not in self._seen and piece["offset"] > piece.get("kept_from", 0)
         dropped = 0 if tail else max(piece["offset"] - seen, 0)
         end = piece["offset"] + len(data)
         if end <= seen or not data:
-            if tail:  # an empty piece that tells where the tail begins
+            if tail:  # an empty piece that marks the begin of the tail
                 self._seen[key] = end
             return None
         self._seen[key] = end
@@ -249,10 +249,10 @@ class LogReader:
 
 
 def _passing(error: ClientError) -> ClientError:
-    """Return an error that trying again may cure.
+    """Return an error that a retry may cure.
 
     Raises:
-        ClientError: it may not.
+        ClientError: a retry cannot cure it.
     """
     if error.status and error.status not in {307, *BUSY}:
         raise error

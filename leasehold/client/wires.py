@@ -1,7 +1,7 @@
-"""The two ways to the network: one that waits in an event loop, and one that blocks.
+"""The two transports: one that waits in an event loop, and one that blocks.
 
-Both have the same coroutines. Those of the blocking one never wait for a loop, so that whatever is
-written upon them runs to its end in one step: ``finish`` and ``each``.
+Both have the same coroutines. Those of the blocking one never wait for a loop. So code that uses
+them runs to its end in one step: ``finish`` and ``each``.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ class Wire(Protocol):
     async def send(
         self, request: httpx.Request, settings: dict[str, Any], *, stream: bool
     ) -> httpx.Response:
-        """Send a request; ``settings`` are those of httpx's client, which is made but once."""
+        """Send a request; ``settings`` are those of httpx's client, which is made only once."""
 
     def lines(self, response: httpx.Response) -> AsyncIterator[str]:
-        """Yield the lines of an answer that goes on."""
+        """Yield the lines of a streamed answer."""
 
     async def read(self, response: httpx.Response) -> None:
-        """Read the whole of an answer that goes on."""
+        """Read the whole of a streamed answer."""
 
     async def end(self, response: httpx.Response) -> None:
-        """Let go of an answer that goes on."""
+        """Close a streamed answer."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
 class AsyncWire:
     """The network of an event loop.
 
     Args:
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -64,26 +64,26 @@ class AsyncWire:
         return await self._http.send(request, stream=stream)
 
     async def lines(self, response: httpx.Response) -> AsyncIterator[str]:
-        """Yield the lines of an answer that goes on."""
+        """Yield the lines of a streamed answer."""
         async for line in response.aiter_lines():
             yield line
 
     async def read(self, response: httpx.Response) -> None:
-        """Read the whole of an answer that goes on."""
+        """Read the whole of a streamed answer."""
         await response.aread()
 
     async def end(self, response: httpx.Response) -> None:
-        """Let go of an answer that goes on."""
+        """Close a streamed answer."""
         await response.aclose()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; others go on."""
+        """Wait; other tasks go on."""
         import asyncio  # noqa: PLC0415 - the blocking one needs none
 
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None
@@ -93,7 +93,7 @@ class BlockingWire:
     """The network of a thread.
 
     Args:
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
         sleep: waits so many seconds.
     """
 
@@ -112,7 +112,7 @@ class BlockingWire:
         self, request: httpx.Request, settings: dict[str, Any], *, stream: bool
     ) -> httpx.Response:
         """Send a request."""
-        if self._http is None or self._process != os.getpid():  # a fork's connections are not its
+        if self._http is None or self._process != os.getpid():  # a fork needs new ones
             import httpx  # noqa: PLC0415 - takes 0.07 s
 
             self._http = httpx.Client(transport=self._transport, **settings)
@@ -120,16 +120,16 @@ class BlockingWire:
         return self._http.send(request, stream=stream)
 
     async def lines(self, response: httpx.Response) -> AsyncIterator[str]:
-        """Yield the lines of an answer that goes on."""
+        """Yield the lines of a streamed answer."""
         for line in response.iter_lines():
             yield line
 
     async def read(self, response: httpx.Response) -> None:
-        """Read the whole of an answer that goes on."""
+        """Read the whole of a streamed answer."""
         response.read()
 
     async def end(self, response: httpx.Response) -> None:
-        """Let go of an answer that goes on."""
+        """Close a streamed answer."""
         response.close()
 
     async def sleep(self, seconds: float) -> None:
@@ -137,14 +137,14 @@ class BlockingWire:
         self._wait(seconds)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._http is not None:
             self._http.close()
             self._http = None
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Run what is written upon a blocking wire, and return its result."""
+    """Run a coroutine that uses a blocking wire, and return its result."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -156,7 +156,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 
 def each(items: AsyncGenerator[T]) -> Iterator[T]:
-    """Yield what something yields that is written upon a blocking wire."""
+    """Yield the items of a generator that uses a blocking wire."""
     try:
         while True:
             try:
