@@ -53,7 +53,7 @@ class Policy(ABC):
         """Build the policy from the texts of its parameters.
 
         Raises:
-            ParameterError: names policy, parameter, value, and what is allowed.
+            ParameterError: names policy, parameter, value, and the allowed values.
         """
         return cls(**parse(cls, params))
 

@@ -204,7 +204,7 @@ class Offers:
     """For each profile, the hosts with which a waiting job gains from sharing, best first.
 
     Attributes:
-        start: (U + 1,) where the offers to each profile begin.
+        start: (U + 1,) first offer to each profile.
         partner: (E,) the host's profile.
         configuration: (E,) the configuration that the host runs in alone on the same workers.
         row: (E,) row of the table's pairs.

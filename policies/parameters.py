@@ -130,7 +130,7 @@ def _text(value: object) -> str:
 
 
 def check_ranges(policy: Any) -> None:
-    """Refuse a policy whose fields lie outside their declared ranges.
+    """Refuse a policy with fields outside their declared ranges.
 
     Raises:
         ParameterError: names policy, parameter, value and the allowed range.

@@ -126,7 +126,7 @@ class ProgramPolicy(Policy):
         Args:
             terms: over all classes.
             because: why the kernel did not answer, for the allocation's warnings.
-            family: the family whose bound the answer is checked against; None for no check.
+            family: the answer is checked against the bound of this family; None for no check.
             bound: bound on the objective, in the family's units; nan if unknown.
 
         Raises:
@@ -164,7 +164,7 @@ def solve(
     """Solve a cvxpy program over terms, and leave the answer in the terms' variables.
 
     Args:
-        terms: the terms whose expressions the program uses.
+        terms: the program uses their expressions.
         objective: ``Maximize``, ``Minimize``, or an expression to be maximised.
         constraints: beside those that every allocation satisfies.
         worse: a further check of the fractions; returns a complaint, or an empty text.
@@ -246,7 +246,7 @@ def _check(
 
     Args:
         program: as stated.
-        terms: the terms whose variables are set.
+        terms: their variables are set.
         claimed: the objective that the solver gives.
         raw: fractions as the solver gives them.
         need: see ``ClassProblem.repair``.

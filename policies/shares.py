@@ -61,7 +61,7 @@ def best_by_type(problem: Problem, *, share: FloatArray | None) -> tuple[FloatAr
             fastest efficient one, see ``are_efficient``.
 
     Returns:
-        (N, K) its steps/s, 0 if there is none; (N, K) the configuration.
+        (N, K) its steps/s, 0 without one; (N, K) the configuration.
     """
     row, throughput, demand, capacity = under_quotas(problem)
     fits = (demand <= capacity).all(axis=2)

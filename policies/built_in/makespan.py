@@ -35,7 +35,7 @@ class Makespan(ProgramPolicy):
         return cp.Minimize(cp.max(to_go))
 
     def family(self, terms: Terms) -> Family:
-        """Return the family of the objective, whose value is 1 / makespan."""
+        """Return the family of the objective; its value is 1 / makespan."""
         return MaxMin(coefficient=1.0 / terms.remaining_steps)
 
     def reported(self, value: float) -> float:

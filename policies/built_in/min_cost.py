@@ -291,7 +291,7 @@ def _attainable(
 def _warnings(
     classes: ClassProblem, required: FloatArray, reached: FloatArray, missed: BoolArray
 ) -> tuple[str, ...]:
-    """Return warnings that name the jobs whose deadlines cannot be met."""
+    """Return warnings that name the jobs that cannot meet their deadlines."""
     return tuple(
         f"job {n}: its deadline cannot be met; it needs {required[m]:.6g} steps/s and can have "
         f"{reached[m]:.6g}"

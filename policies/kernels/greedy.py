@@ -261,7 +261,7 @@ def share(  # noqa: PLR0917  compiled functions take positions
         order: (N,) positions of the jobs, the first to be served first.
         profile: (N,) row of the tables.
         choice: (N,) configuration that each job runs in, -1 if it waits.
-        start: (U + 1,) where the offers to each profile begin, best first.
+        start: (U + 1,) first offer to each profile; best offers first.
         partner: (E,) profile of the host that an offer needs.
         configuration: (E,) configuration that the host must run in.
         held_types: (E, T) worker types that an offer holds.

@@ -418,7 +418,7 @@ def factor(A: np.ndarray) -> bool:
             A[i, i] -= A[i, k] ** 2
         if not np.isfinite(A[i, i]):
             return False
-        # A type that nobody competes for has no curvature left: pin its price by a huge pivot.
+        # A type without competition has no curvature left: pin its price by a huge pivot.
         if A[i, i] <= 1e-15 * largest:
             A[i, i] = 1e128
         A[i, i] = np.sqrt(A[i, i])

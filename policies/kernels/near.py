@@ -378,7 +378,7 @@ def near_prices(
     Args:
         free: (K,) free workers before any move, < 0 if there are too few.
         p: (K,) >= 0 price of a worker.
-        first: (I + 1,) where the moves of each job start; jobs by the loss of their first move.
+        first: (I + 1,) first move of each job; jobs by the loss of their first move.
         change: (A, K) workers that a move takes.
         loss: (A,) >= 0, ascending within a job.
         limit: the search does not look for answers that cost more, but may find some.

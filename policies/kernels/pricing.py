@@ -40,7 +40,7 @@ def price_pairs(  # noqa: PLR0917  compiled functions take positions
             partner.
 
     Returns:
-        (M, 2) the largest profit, and (M, 2) a profitable pair, -1 if there is none.
+        (M, 2) the largest profit, and (M, 2) a profitable pair, -1 without one.
     """
     size = len(worth)
     best = np.full((size, 2), -np.inf)

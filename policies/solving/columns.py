@@ -27,7 +27,7 @@ ROUNDS = 200
 
 
 def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> LevelSolution:
-    """Solve a level program whose class pairs are too many to offer at once.
+    """Solve a level program with too many class pairs to offer at once.
 
     Args:
         program: with pairs.
@@ -70,7 +70,7 @@ def profits(
 
     Args:
         program: with pairs.
-        solution: the solution whose prices are used.
+        solution: its prices are used.
         turn: the round, see ``price_pairs``.
 
     Returns:

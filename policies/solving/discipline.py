@@ -61,7 +61,7 @@ class CheckedSolution:
 
 
 def solve_level(program: LevelProgram, before: CheckedSolution | None = None) -> CheckedSolution:
-    """Solve a level program with the first solver whose answer passes its checks.
+    """Solve a level program; return the first solver's answer that passes its checks.
 
     Args:
         program: the program.

@@ -37,7 +37,7 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
         SolveError: no solver's answer passed its checks, and no bound is known.
     """
     if isinstance(family, MaxMin) and classes.capped:
-        # A job that its quota limits must not limit the other jobs, or decide what they share.
+        # A job that its quota limits must not limit the other jobs, or decide their shares.
         return water_fill(classes, family.coefficient)
     if isinstance(family, MaxMin):
         return solve_max_min(family, classes, canonical=canonical)

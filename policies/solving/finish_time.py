@@ -65,7 +65,7 @@ def _beside_quotas(
 ) -> tuple[LevelProgram, CheckedSolution]:
     """Lower the largest rho of the other jobs while a quota limits some jobs.
 
-    A job that its quota limits keeps what it has, and must not decide what the others share.
+    A job that its quota limits keeps its time, and must not decide the shares of the others.
     """
     needs, active = np.zeros(classes.size), counts.copy()
     while True:

@@ -170,7 +170,7 @@ def solve_whole(
     """Solve a weighted sum over whole allocations.
 
     The linear program comes first. Its prices give every column a reduced cost, and a greedy fill
-    in that order gives a whole answer. A column whose reduced cost exceeds the gap between the two
+    in that order gives a whole answer. A column with a reduced cost above the gap of the two
     is in no better answer (reduced-cost fixing). Without pairs, a search over the few cheap moves
     (``kernels.near``) finishes. With pairs, or if that search is too large, branch and bound does.
 

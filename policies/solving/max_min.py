@@ -55,7 +55,7 @@ def water_fill(
         weight: (M,) > 0; ones if None.
 
     Returns:
-        An answer whose value and bound are those of the first level (max-min).
+        An answer with the value and the bound of the first level (max-min).
 
     Raises:
         SolveError: no solver's answer to some level passed its checks.
@@ -96,7 +96,7 @@ def hierarchical_fill(
         weight: (M,) > 0, of a job inside its entity; ones if None.
 
     Returns:
-        An answer whose value is the level that the first bottleneck reached.
+        An answer; its value is the level that the first bottleneck reached.
 
     Raises:
         SolveError: no solver's answer to some level passed its checks.

@@ -18,7 +18,7 @@ from policies.solving.classes import ClassProblem
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
-#: How far, relatively, a class may fall below what it needs by rounding.
+#: How far, relatively, a class may fall below its need by rounding.
 ROUNDING = 1e-9
 #: Halvings of the interval of a group's factor: about as many as a double has binary digits.
 HALVINGS = 60
