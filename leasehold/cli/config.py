@@ -55,7 +55,7 @@ def show(
         typer.echo(json.dumps(settings, indent=2))
         return
     from rich.console import Console  # noqa: PLC0415  only when something is shown
-    from rich.table import Table  # noqa: PLC0415 - only where a table is shown
+    from rich.table import Table  # noqa: PLC0415 - only for tables
 
     table = Table("setting", "value", "origin", box=None, header_style="bold")
     for key, value, origin in rows(loaded):

@@ -38,8 +38,8 @@ def count_pods(
     that are not of this installation. The chart runs it; see `kubernetes.foreign_pods` of agents.
     """
     from agent.kubernetes.client import connect  # noqa: PLC0415 - with the extra
-    from agent.kubernetes.node.foreign_pods import PodCounter, place_of  # noqa: PLC0415 - likewise
-    from agent.kubernetes.node.foreign_pods import count_pods as run  # noqa: PLC0415 - likewise
+    from agent.kubernetes.node.foreign_pods import PodCounter, place_of  # noqa: PLC0415 - as above
+    from agent.kubernetes.node.foreign_pods import count_pods as run  # noqa: PLC0415 - as above
 
     namespace, name = place_of(into)
     set_up_logging(level=log_level, as_json=log_json)
