@@ -57,7 +57,7 @@ class Context:
         approved_of: returns the workers that a vouched node may have, worker type -> how many;
             raises ``OSError`` if that cannot be determined. None: all that it reports.
         provider: verifies tokens of an identity provider; None: only Leasehold's are accepted.
-        projects: job id -> project, of jobs whose history was read; a job never moves.
+        projects: job id -> project, of jobs in histories that were read; a job never moves.
         waiting: waiting requests, with their principals.
         streams: token id -> its open streams.
         heavy: limits the computations beside the event loop.
@@ -97,7 +97,7 @@ class Context:
         return not self.stopping.is_set() and self.authenticator.is_good(principal)
 
     async def end_lapsed(self) -> None:
-        """Answer waiting callers whose token has been revoked or has expired meanwhile."""
+        """Answer waiting callers if their token has been revoked or has expired meanwhile."""
         if not (self.waiting or self.streams):
             return
         with contextlib.suppress(StoreError):  # while it is away, no token can be revoked

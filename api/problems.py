@@ -302,7 +302,7 @@ class _Limits(dict[str, Any]):
 
 
 def _no_text(value: Any) -> str:
-    """Say how to make text of what was written without quotes in YAML or JSON."""
+    """Return advice to quote a value in YAML or JSON, so that it is text."""
     if isinstance(value, bool):
         words = '"true", "yes" or "on"' if value else '"false", "no" or "off"'
         return f"must be text; put it in quotes, such as {words}"

@@ -18,7 +18,7 @@ _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 class StrictRequest(Request):
-    """A request whose JSON is read strictly: no NaN, no lone surrogates, bounded depth and size."""
+    """A request with strict JSON: no NaN, no lone surrogates, bounded depth and size."""
 
     async def json(self) -> Any:
         """Return the decoded body."""

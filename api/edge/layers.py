@@ -40,7 +40,7 @@ _ROUTINE = ("/v1/agent/", "/healthz", "/readyz", "/metrics")
 MOST_UNKNOWN_BYTES = 65_536
 #: Key in a request's state: function to call when the caller is authenticated.
 KNOWN = "known"
-#: Hosts whose pages may call a scheduler that requires no tokens.
+#: Pages of these hosts may call a scheduler that requires no tokens.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Part of every answer.
 FIXED_HEADERS = {

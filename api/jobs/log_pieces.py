@@ -55,7 +55,7 @@ def end_line(end: LogEnd) -> bytes:
 async def piece_lines(
     context: Context, principal: Principal, chunks: AsyncIterator[LogChunk | LogEnd]
 ) -> AsyncGenerator[bytes]:
-    """Yield lines as output comes, an empty one if there is none, and the last one at its end."""
+    """Yield lines as output comes, an empty one without output, and the last one at its end."""
     source = aiter(chunks)
     heartbeat_s = context.settings.heartbeat_s
     coming: asyncio.Task[LogChunk | LogEnd | None] | None = None

@@ -118,7 +118,7 @@ async def read_log(
             return StreamingResponse(lines, media_type=PIECES)
         text = context.streaming(principal, _following(context, principal, chunks, writer))
         return StreamingResponse(text, media_type=TEXT)
-    end = await context.service.log_end(job_id, wanted)  # first: what is before a mark is there
+    end = await context.service.log_end(job_id, wanted)  # first: output before a mark is stored
     found = await context.service.read_log(job_id, wanted)
     headers = {DROPPED: str(_dropped(found)), COMPLETE: _WORDS[end.complete]}
     if pieces:
