@@ -7,7 +7,7 @@ DEMO_READY := $(VENV)/.demo
 READY := $(VENV)/.ready
 # Touched when numba's loops are compiled: once, and not by each process of the tests.
 COMPILED := $(VENV)/.compiled
-KERNELS := $(wildcard policies/kernels/*.py scheduler/engine/kernels.py \
+KERNELS := $(wildcard policies/kernels/*.py scheduler/engine/*/kernels.py \
   scheduler/engine/rounds/value_kernels.py)
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Where `make demo` writes.

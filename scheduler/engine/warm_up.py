@@ -10,7 +10,7 @@ from scheduler.domain.configuration import Configuration, ConfigurationTable, Pr
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.engine import Engine
-from scheduler.engine.kernels import choose_staying, search_core
+from scheduler.engine.rounds.kernels import choose_staying, search_core
 from scheduler.engine.settings import EngineSettings
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.engine.kernels import place
+from scheduler.engine.placement.kernels import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

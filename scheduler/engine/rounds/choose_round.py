@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.configuration import margin
-from scheduler.engine.kernels import choose_leftover
 from scheduler.engine.rounds import round_milp
 from scheduler.engine.rounds.candidates import (
     NEGLIGIBLE,
@@ -41,6 +40,7 @@ from scheduler.engine.rounds.candidates import (
 )
 from scheduler.engine.rounds.certificate import certificate
 from scheduler.engine.rounds.draft import Draft, improve, serve_what_is_owed
+from scheduler.engine.rounds.kernels import choose_leftover
 from scheduler.engine.rounds.migration import exchange, stay
 from scheduler.engine.rounds.urgency import rate, time_left_s
 from scheduler.engine.tables.jobs import NONE

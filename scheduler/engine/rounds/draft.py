@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.kernels import choose_entitled
 from scheduler.engine.rounds import round_milp
 from scheduler.engine.rounds.candidates import of_pairs
 from scheduler.engine.rounds.certificate import FAR, GAP
+from scheduler.engine.rounds.kernels import choose_entitled
 from scheduler.engine.rounds.prices import prices, search
 from scheduler.engine.tables.jobs import NONE
 

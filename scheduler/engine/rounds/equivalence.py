@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.configuration import MOST_DOUBT, ROUNDING
-from scheduler.engine.kernels import group_alike
+from scheduler.engine.rounds.kernels import group_alike
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray

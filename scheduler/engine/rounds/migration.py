@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.configuration import margin
-from scheduler.engine.kernels import choose_staying, swap_equals
+from scheduler.engine.rounds.kernels import choose_staying, swap_equals
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.engine.kernels import price_bound, search_core
+from scheduler.engine.rounds.kernels import price_bound, search_core
 from scheduler.engine.rounds.value_kernels import entries_of_jobs
 
 if TYPE_CHECKING:

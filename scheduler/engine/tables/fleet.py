@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scheduler.domain.cluster import Cluster, Node
-from scheduler.engine.kernels import count_types
+from scheduler.engine.tables.kernels import count_types
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:

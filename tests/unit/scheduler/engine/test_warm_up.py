@@ -10,12 +10,15 @@ ROOT = Path(__file__).resolve().parents[4]
 
 #: In a process of its own: kernels that others have called are compiled already.
 PROGRAM = """
-from scheduler.engine import kernels
+from scheduler.engine.placement import kernels as placement
+from scheduler.engine.rounds import kernels as rounds
+from scheduler.engine.tables import kernels as tables
 from scheduler.engine.warm_up import warm_up
 from simulator.api import read_trace, simulate
 
 def compiled():
-    found = {name: f for name, f in vars(kernels).items() if hasattr(f, "signatures")}
+    kernels = vars(placement) | vars(rounds) | vars(tables)
+    found = {name: f for name, f in kernels.items() if hasattr(f, "signatures")}
     return {(name, str(s)) for name, f in found.items() if name[0] != "_" for s in f.signatures}
 
 warm_up()
