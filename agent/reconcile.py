@@ -6,7 +6,7 @@ notice, SIGTERM and SIGKILL are all placed *before* its deadline, counted back f
 
     deadline - margin_s                        SIGKILL, if anything is left
     deadline - margin_s - grace_s              SIGTERM
-     deadline - margin_s - grace_s - notice_s   notice, or earlier if the scheduler announced it
+    deadline - margin_s - grace_s - notice_s   notice, or earlier if the scheduler announced it
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ def test_plugins_import_old_names_in_every_way(line):
 
 def test_no_old_name_hides_a_module_that_is_there():
     for old in MOVED:
-        folder, _, name = old.rpartition(".")
-        package = importlib.import_module(folder)
-        assert not any((path / f"{name}.py").exists() for path in map(Path, package.__path__))
+        parent, _, name = old.rpartition(".")
+        package = importlib.import_module(parent)
+        for folder in map(Path, package.__path__):
+            assert not (folder / f"{name}.py").exists()
+            assert not (folder / name / "__init__.py").exists()
