@@ -30,7 +30,7 @@ PYTEST ?= $(BIN)/pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage test-wheel compiled check format lock release written change-table house client-forms notebook docs bench setup clean
+.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage test-wheel compiled check format lock release written change-table house prose client-forms notebook docs bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -122,6 +122,9 @@ change-table: $(READY)  ## Make seven changes in copies of the tree, prove each,
 
 house: $(READY)  ## Print circles of imports, sizes of folders and files, and classes per noun
 	@$(BIN)/python .ci/house $(ARGS)
+
+prose: $(READY)  ## Print turns of docstrings and comments that are hard to read; ARGS=FOLDER for other folders
+	@PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.plain_english $(ARGS)
 
 client-forms: $(READY)  ## Write the client's types from the OpenAPI document
 	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.client_forms > $(VENV)/forms.py

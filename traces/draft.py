@@ -20,9 +20,9 @@ class Draft:
         arrival_s: as in the file; ``Drafts.relative`` says whether the first one becomes 0.
         scale_factor: workers that the job holds at once.
         job_id: or empty, for its position in the file.
-        job_type: or empty, for a type to be drawn.
+        job_type: or empty if a type is to be drawn.
         total_steps: or None if ``duration_s`` is given.
-        duration_s: seconds on the reference worker type, or None.
+        duration_s: seconds on the reference worker type, or None if ``total_steps`` is given.
         slo: deadline as a multiple of the duration on the reference worker type, or None.
         deadline_s: absolute deadline, or None.
         weight: importance.

@@ -119,7 +119,7 @@ class Line:
         return value
 
     def columns(self, fields: list[str], expected: int, layout: str) -> None:
-        """Refuse a line that does not have the expected number of columns."""
+        """Refuse a line if it does not have the expected number of columns."""
         if len(fields) != expected:
             self.fail(
                 f"the line has {len(fields)} columns; {layout} has {expected}",

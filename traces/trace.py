@@ -19,7 +19,7 @@ class Conditions:
     Attributes:
         project: the job's project, which sets its quota; empty for the default project.
         depends_on: ids of jobs of the trace that must complete before the job may run.
-        array_index: the job's position in its array, or None.
+        array_index: the job's position in its array, or None if it is in none.
         max_run_time_s: total time for which the job may hold workers, or None.
         retry_oom: whether running out of memory is retried like other failures.
     """
