@@ -23,7 +23,7 @@ def paired_shares(problem: Problem) -> Allocation:
     jobs, index = _neighbours(problem)
     pair_x = np.full(len(index), 0.5)
     used = pair_x @ problem.table.pair_demand[index]
-    # Pairs may use half of each type, so that a share is left for those who run alone.
+    # Pairs may use half of each type, so that a share is left for jobs that run alone.
     room = np.divide(0.5 * problem.capacity, used, out=np.ones_like(used), where=used > 0)
     holds = problem.table.pair_demand[index] > 0
     pair_x *= np.where(holds, np.minimum(room, 1.0), 1.0).min(axis=1, initial=1.0)

@@ -2,8 +2,8 @@
 
     python -m leasehold_testing.changes [--json] [--only NAME]...      (`make change-table`)
 
-A change is a list of insertions before lines that are there, or a package beside the tree; its
-proof is a test that uses what was added as people would, with real parts. `docs/explanation` shows
+A change is a list of insertions before existing lines, or a package beside the tree. Its proof is a
+test that uses the addition as people would, with real parts. `docs/explanation` shows
 the table, and a unit test applies the insertions, so that they stay true of the sources.
 """
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-#: Where the packages lie: there too, or where they are installed.
+#: The place of the packages: there too, or their installation.
 SOURCES: Final = Path(scheduler.errors.__file__).resolve().parents[1]
-#: What a copy of the tree leaves out.
+#: Names that a copy of the tree leaves out.
 _LEFT_OUT: Final = shutil.ignore_patterns(
     ".git",
     ".venv",
@@ -83,15 +83,15 @@ class Change:
 
     Attributes:
         name: in the table.
-        made: what is added, in a few words.
+        made: the addition, in a few words.
         before: files that it touched at 9d5e9d5, found by hand.
-        edits: what is written by hand.
+        edits: the lines written by hand.
         written: files that `make written` brings up to date.
         plugin: file of a package of its own -> content; the tree is not touched.
         group: entry-point group of the package; ``point`` is the line of its entry point.
-        point: likewise.
-        proof: a test, and where it lies in the tree, so that it finds its fixtures.
-        proof_at: likewise.
+        point: as above.
+        proof: a test, and its place in the tree, so that it finds its fixtures.
+        proof_at: as above.
         suites: tests of the tree that have to pass, too.
     """
 
@@ -109,7 +109,7 @@ class Change:
 
     @property
     def by_hand(self) -> tuple[str, ...]:
-        """The files of the tree that somebody has to touch."""
+        """The files of the tree that a change by hand touches."""
         return tuple(dict.fromkeys(edit.path for edit in self.edits))
 
     def applied(self, root: Path = SOURCES) -> dict[str, str]:
@@ -127,7 +127,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a change came to.
+    """The result of a change.
 
     Attributes:
         name: of the change.
@@ -136,8 +136,8 @@ class Outcome:
         written: files of the tree that `make written` touched.
         lines: lines that were written by hand in the tree.
         plugin_lines: lines of the package beside it, its entry point included.
-        passed: whether its proof and the suites passed; ``said`` is what they printed.
-        said: likewise.
+        passed: whether its proof and the suites passed; ``said`` is their output.
+        said: as above.
     """
 
     name: str
@@ -333,7 +333,7 @@ def table() -> str:
 
 
 def _lines_of(change: Change) -> int:
-    """Return the lines that somebody writes, those of a package included."""
+    """Return the lines written by hand, those of a package included."""
     texts = [*(edit.text for edit in change.edits), *change.plugin.values()]
     return sum(len(text.splitlines()) for text in texts) + bool(change.plugin)
 

@@ -1,7 +1,7 @@
 """The client's types, written from the OpenAPI document: ``make client-forms``.
 
-A schema becomes a ``TypedDict``, what a query may hold another one. Of a request that needs some
-fields and takes others, the latter are a type of their own: ``JobOptions`` of ``JobIn``.
+A schema becomes a ``TypedDict``, and the parameters of a query another one. Of a request that needs
+some fields and takes others, the latter are a type of their own: ``JobOptions`` of ``JobIn``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def document() -> dict[str, Any]:
 
 
 def for_clients(made: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield method, path and operation of what is not meant for agents."""
+    """Yield method, path and operation of routes that are not for agents."""
     for path, methods in made["paths"].items():
         for method, operation in methods.items():
             if "agents" not in operation["tags"]:
@@ -49,7 +49,7 @@ def for_clients(made: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
 
 
 def name_of(schema: str) -> str:
-    """Return what the client calls a schema: ``JobOut`` is a ``Job``."""
+    """Return the client's name of a schema: ``JobOut`` is a ``Job``."""
     return schema.removesuffix("Out")
 
 

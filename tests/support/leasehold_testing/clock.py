@@ -41,13 +41,13 @@ class ManualClock:
 
     @property
     def next_s(self) -> float:
-        """When the next sleeper is due; infinite if nobody is, or nobody sleeps for a time."""
+        """When the next sleeper is due; infinite if no sleeper is, or none sleeps for a time."""
         while self._asleep and self._asleep[0][2].done():
             heapq.heappop(self._asleep)
         return self._asleep[0][0] if self._asleep else math.inf
 
     def advance(self, to_s: float) -> None:
-        """Move to ``to_s`` and wake everybody who is due by then; they run when the caller waits.
+        """Move to ``to_s`` and wake the sleepers due by then; they run if the caller waits.
 
         Raises:
             ValueError: the time lies in the past.

@@ -1,4 +1,4 @@
-"""The least that a shell around control does, and short words for what it is told."""
+"""A minimal shell around control, and short names for its facts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def report(
     revision: int = 0,
     node: str = "n0",
 ) -> NodeReported:
-    """Return what a node says."""
+    """Return a node's report."""
     told = NodeReport(
         node=node,
         incarnation=1.0,
@@ -60,7 +60,7 @@ def report(
 
 
 def submission(*names: str, **spec: Any) -> JobsSubmitted:
-    """Return what somebody says who submits jobs under their ids."""
+    """Return the fact of a submission of jobs under their ids."""
     usual: dict[str, Any] = {"command": ("x",), "total_steps": 100.0, "throughputs": {"v100": 1.0}}
     items = tuple(
         Submission(spec=JobSpec(name=n, **usual | spec), owner="me", job_id=n) for n in names
@@ -81,7 +81,7 @@ class Shell:
         self.policy = make_policy(self.choice.name, self.choice.parameters)
 
     def tell(self, *facts: Fact, now_s: float) -> Decision:
-        """Tell facts and publish what follows, until there is no question left."""
+        """Handle facts and publish the decisions, until no question is left."""
         while True:
             decision = self.control.handle(*facts, now_s=now_s)
             self.control.publish(decision)
@@ -108,6 +108,6 @@ def begin(*, types: tuple[str, ...] = ("v100",), **settings: Any) -> Shell:
 
 
 def told(shell: Shell, node: str = "n0") -> Desired:
-    """Return what a node is told."""
+    """Return the desired set of a node."""
     sets = DesiredSets(lambda *_: None)
     return sets.of(shell.control.view, node, now_s=4.0, held_s=0.0)

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-#: Where the site has what lies outside of ``docs/``.
+#: The site's folder for files outside of ``docs/``.
 OUTSIDE: Final = "repository/"
-#: Where a link leads; code is skipped.
+#: The target of a link; code is skipped.
 _LINK: Final = re.compile(r"(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|(?<=\]\()[^)\s]+", re.DOTALL)
 _FENCED: Final = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
-#: A row of an index page: a page, and what it is about.
+#: A row of an index page: a page, and its subject.
 _ROW: Final = re.compile(r"^\| \[[^]]+\]\(([^)]+)\) \| (.+) \|$", re.MULTILINE)
-#: What a block begins with that is no paragraph.
+#: The beginning of a block that is no paragraph.
 _NO_TEXT: Final = re.compile(r"[|>]|<!--|!\[|[-*] |\d+\. | {4}")
 
 
 def placed(path: str) -> str:
-    """Return where the site has a file of the repository.
+    """Return the site's path of a file of the repository.
 
     No page outside of ``docs/`` is an index: README.md of a folder would be one of its section.
     """
@@ -46,11 +46,11 @@ def placed(path: str) -> str:
 
 
 def relinked(text: str, path: str) -> str:
-    """Return the text of a page with links that lead where the site has their files.
+    """Return the text of a page with links to the site's files.
 
     Args:
         text: Markdown.
-        path: where the repository has the page.
+        path: the page's path in the repository.
     """
 
     def written(found: re.Match[str]) -> str:
@@ -67,7 +67,7 @@ def relinked(text: str, path: str) -> str:
 def outside(root: Path) -> list[str]:
     """Return the files outside of ``docs/`` that pages lead to.
 
-    What is not there is left out: mkdocs tells which link leads to no file of the site.
+    Missing files are left out: mkdocs names links that lead to no file of the site.
 
     Args:
         root: the repository.
@@ -165,7 +165,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write the links of a page anew."""
+    """Rewrite the links of a page."""
     source = Path(page.file.abs_src_path or "")
     return relinked(markdown, source.relative_to(Path(config.docs_dir).parent).as_posix())
 
@@ -189,7 +189,7 @@ def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
 
 
 def _is_file(target: str) -> bool:
-    """Whether what was matched leads to another file here, rather than being code, say."""
+    """Whether the match leads to another file here, and is not code, say."""
     return not target.startswith(("#", "`", "/", "mailto:")) and "://" not in target
 
 
@@ -201,7 +201,7 @@ def _links(text: str) -> Iterator[str]:
 
 
 def _joined(page: str, name: str) -> str:
-    """Return the path of what a page calls by a relative name."""
+    """Return the path of a file that a page names by a relative path."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), name))
 
 

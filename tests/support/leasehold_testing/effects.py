@@ -46,7 +46,7 @@ def check_table(entries: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def check_effect(name: str, entry: Entry) -> None:
-    """Make sure that a change of an input changes what is observed, or is refused by its name.
+    """Make sure that a change of an input changes the observation, or is refused by its name.
 
     The first value is observed twice, so that an observation that is never the same fails.
 

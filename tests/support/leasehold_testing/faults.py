@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedCrash(BaseException):
-    """The process has died; nobody may catch this but the stage."""
+    """The process has died; only the stage may catch this."""
 
 
 class Fault(enum.Enum):

@@ -26,7 +26,7 @@ class FileLink:
     Without ``desired.json`` the scheduler counts as unreachable.
 
     Attributes:
-        folder: where the two files lie.
+        folder: the folder of the two files.
         poll_s: between two looks.
         hold_s: after this long without news the same set is returned again.
     """

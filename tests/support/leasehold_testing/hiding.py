@@ -1,6 +1,6 @@
 """Programs for jobs that leave processes behind, and finding those by a word in their arguments.
 
-Nothing in the agent looks at arguments, so tests find what it may have missed.
+The agent does not look at arguments, so tests find processes that it may have missed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pids_with(word: str) -> list[int]:
 
 
 def unique_word() -> Iterator[str]:
-    """Yield a word of one test alone; whoever still has it after that is killed."""
+    """Yield a word of one test alone; processes that still have it after that are killed."""
     word = f"hidden-{uuid.uuid4().hex}"
     yield word
     for pid in pids_with(word):

@@ -29,18 +29,18 @@ class Arrived:
 
 
 class FakePost:
-    """The port ``Post``: keeps what arrives and answers as a test tells it.
+    """The port ``Post``: keeps messages and gives the answers that a test sets.
 
     Hosts that begin with ``private`` may not be sent to.
     """
 
     def __init__(self) -> None:
         self.arrived: list[Arrived] = []
-        #: what the next messages are answered with; then they are taken.
+        #: answers to the next messages; without one a message is accepted
         self.answers: list[Posted] = []
 
     async def check(self, url: str) -> None:
-        """Refuse hosts that begin with ``private``, and what is no web address."""
+        """Refuse hosts that begin with ``private``, and texts that are no web address."""
         if not url.startswith("https://") or url.startswith("https://private"):
             raise InputError("url: is no public address")
 
@@ -58,7 +58,7 @@ class FakeHooks(Webhooks):
     """Webhooks that lead from the start and send nothing but tests.
 
     Args:
-        service: whose they are.
+        service: the service that they belong to.
     """
 
     def __init__(self, service: Any) -> None:

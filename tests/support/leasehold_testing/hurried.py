@@ -36,7 +36,7 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class HurriedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer if no socket has news, and stands else.
+    """An event loop with a clock that jumps to the next timer if no socket has news.
 
     Sockets between two parts of this process work as ever. Calls in threads are made at once, in
     the thread of the loop. Other processes get hardly any time.

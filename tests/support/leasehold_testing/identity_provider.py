@@ -19,13 +19,13 @@ AUDIENCE = "leasehold"
 
 
 class IdentityProvider:
-    """Signs tokens, and tells over HTTP by which keys.
+    """Signs tokens, and publishes the keys over HTTP.
 
     Attributes:
         keys: key id -> the key, of those that sign.
-        shown: what is told of keys; None: the public halves of ``keys``.
+        shown: the published keys; None: the public halves of ``keys``.
         asked: paths that were asked for.
-        answers: path -> (status, body) to answer in place of what is right.
+        answers: path -> (status, body) to answer in place of the right answer.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class IdentityProvider:
         self.keys[key_id] = ECKey.generate_key("P-256", {"kid": key_id, "use": "sig"})
 
     def public(self, key_id: str) -> dict[str, Any]:
-        """Return what is told of a key."""
+        """Return the published form of a key."""
         return dict(self.keys[key_id].as_dict(private=False))
 
     def answer(self, path: str) -> tuple[int, bytes]:

@@ -23,7 +23,7 @@ class ServiceLink:
     """The contract of ``agent.loop.Link`` over a service in this process.
 
     Attributes:
-        service: who answers; a test may put another one in its place.
+        service: answers requests; a test may replace it.
         cut: whether nothing comes through.
     """
 
@@ -61,7 +61,7 @@ class ServiceLink:
         raise InputError(f"there is no code of lease {lease_id} here")
 
     async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Refuse: nobody runs commands beside jobs here."""
+        """Refuse: here no command runs beside a job."""
         raise ConnectionError(f"command {exec_id} is not known: {sorted(told)}")
 
     async def append_log(
@@ -85,7 +85,7 @@ class FakeAgent:
     """A node and its link.
 
     Args:
-        node: who decides.
+        node: the node that decides.
         link: the way to the scheduler.
     """
 
@@ -139,7 +139,7 @@ class FakeAgent:
 
 
 class InlineExecutor(ThreadPoolExecutor):
-    """Runs what is submitted at once, so that an event loop with it takes the same course always.
+    """Runs submitted calls at once, so that an event loop with it always takes the same course.
 
     For ``loop.set_default_executor``, and with stores that never wait.
     """
@@ -149,6 +149,6 @@ class InlineExecutor(ThreadPoolExecutor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller that waits
             future.set_exception(error)
         return future

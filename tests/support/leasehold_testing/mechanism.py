@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
 
     #: (credits in rounds (N, K), configurations held (N,), -1 for none) -> configurations that run,
-    #: and those whose turn it is (N,)
+    #: and those that are due (N,)
     Mechanism: TypeAlias = Callable[[FloatArray, IntArray], tuple[IntArray, IntArray]]
 
 
-#: Who is further behind goes first, and nobody gets ahead.
+#: A configuration further behind goes first, and none gets ahead.
 EXACT = Band(round_s=1.0, behind=1.0, ahead=0.0)
 
 
@@ -123,8 +123,8 @@ def credit_mechanism(
         doubt: of throughputs that are all alike: infinite where X is to be followed type by type, 0
             where time on any type is worth the same.
         band: how far it may depart from X.
-        rounds_left: (N,) rounds of work that each job has left, for ever; None for one each.
-        searches: gets for each round whether one was sought that serves what is owed, and found.
+        rounds_left: (N,) rounds of work that each job has left, without end; None for one each.
+        searches: gets for each round whether one that serves owed time was sought and found.
     """
     n, k = x.shape
     table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist(), doubt=doubt)

@@ -180,7 +180,7 @@ class MemoryStore:
 
     def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
         """Make, replace or remove settings of which nothing that decides knows."""
-        to_values(SettingRow, rows)  # refuses what has no stored form
+        to_values(SettingRow, rows)  # refuses values without a stored form
         with self._lock:
             if token is not None:
                 check_leader(token, self._leader)
@@ -224,7 +224,7 @@ class MemoryStore:
         return None
 
     def leader(self) -> Leadership | None:
-        """Return who leads; None if nobody does."""
+        """Return the leader; None if there is no leader."""
         return self._leader
 
     # -- queries ----------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class MemoryStore:
             return tuple(s for key, s in sorted(self._settings.items()) if key.startswith(prefix))
 
     def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
-        """Add up what was held in a window."""
+        """Add up held time in a window."""
         with self._lock:
             return add_up(query, self._used(query))
 
@@ -411,7 +411,7 @@ class MemoryStore:
             return True
 
     def drop_token(self, token_id: str) -> None:
-        """Drop a token of which nobody needs to know any more."""
+        """Drop a token that is not needed any more."""
         with self._lock:
             self._tokens.pop(token_id, None)
 
@@ -465,7 +465,7 @@ class MemoryStore:
     def keep_upload(
         self, project: str, digest: str, content: bytes, *, now_s: float, limits: UploadLimits
     ) -> bool:
-        """Keep a tree; False where it is there already."""
+        """Keep a tree; False if it is there already."""
         with self._lock:
             if self.use_upload(project, digest, now_s=now_s) is not None:
                 return False
@@ -476,7 +476,7 @@ class MemoryStore:
             return True
 
     def use_upload(self, project: str, digest: str, *, now_s: float) -> int | None:
-        """Note that a tree is asked for; return its size, None where there is none."""
+        """Note that a tree is asked for; return its size, None if there is no tree."""
         with self._lock:
             if (found := self._uploads.get((project, digest))) is None:
                 return None
@@ -484,11 +484,11 @@ class MemoryStore:
             return len(found[0])
 
     def upload(self, project: str, digest: str) -> bytes | None:
-        """Return a tree, None where there is none."""
+        """Return a tree, None if there is no tree."""
         return self._uploads.get((project, digest), (None, 0.0))[0]
 
     def drop_uploads(self, *, before_s: float, now_s: float) -> int:
-        """Drop trees that nobody has asked for since a time, and that no job needs."""
+        """Drop trees that were not requested since a time, and that no job needs."""
         with self._lock:
             needed = {
                 (row.project, row.spec.get("upload"))

@@ -81,7 +81,7 @@ def promtool(*arguments: str | Path, given: str = "") -> str:
         given: on its standard input.
 
     Raises:
-        AssertionError: it is not content; the message is what it says.
+        AssertionError: it is not content; the message is its output.
     """
     found = subprocess.run([_TOOL], check=False, stdout=subprocess.PIPE, text=True)
     if found.returncode == _CANNOT_BE_HAD:

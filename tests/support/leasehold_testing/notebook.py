@@ -1,4 +1,4 @@
-"""Run a notebook from top to bottom and keep what it shows: ``make notebook``, and its test."""
+"""Run a notebook from top to bottom and keep its output: ``make notebook``, and its test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def execute(notebook: Path, folder: Path) -> Any:
 
     loaded: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as sockets:
-        # Ports may be taken by somebody else between their choice and their use.
+        # Another process may take ports between their choice and their use.
         ways = {"transport": "ipc", "ip": str(Path(sockets, "kernel"))}
         client = NotebookClient(
             loaded,
@@ -47,7 +47,7 @@ def execute(notebook: Path, folder: Path) -> Any:
 
 
 def shown(loaded: Any) -> Iterator[tuple[str, str]]:
-    """Yield what the notebook shows: kind and text."""
+    """Yield the notebook's output: kind and text."""
     for cell in loaded.cells:
         for output in cell.get("outputs", ()):
             if output.output_type == "stream":

@@ -40,7 +40,7 @@ class FakeOutput:
         self._pieces: dict[tuple[int, str], bytes] = {}
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
-        """Return what a test has put into ``ends``."""
+        """Return the ``ends`` that a test has set."""
         self._must_lead()
         row = self._store.job(job_id)
         if row is not None and row.status in ACTIVE:
@@ -48,7 +48,7 @@ class FakeOutput:
         return self.ends.get(job_id, LogEnd())
 
     async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
-        """Return what a test has put into ``log``."""
+        """Return the ``log`` that a test has set."""
         self._must_lead()
         chunks = [
             chunk
@@ -72,7 +72,7 @@ class FakeOutput:
         return tuple(cut)
 
     def follow_log(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
-        """Yield what is in ``log`` and what comes, until the job has ended."""
+        """Yield the content of ``log`` and later output, until the job has ended."""
         self._must_lead()
         return self._follow(job_id, wanted)
 
@@ -103,7 +103,7 @@ class FakeOutput:
         end: bool | None = None,
         nonce: str = "",
     ) -> int:
-        """Store output that follows what is stored."""
+        """Store output that follows the stored output."""
         known = {lease.lease_id: (job, lease) for job, lease in self._leases.items()}
         job_id, lease = known.get(lease_id, ("", None))
         if lease is None or node not in lease.nodes:

@@ -11,7 +11,7 @@ import tarfile
 
 
 def packed_code(size: int = 10, *, seed: int = 0) -> tuple[str, dict[str, str]]:
-    """Return the hash of a tree with one file, and what a request says to upload it.
+    """Return the hash of a tree with one file, and the request that uploads it.
 
     Args:
         size: bytes of the file, which cannot be compressed.

@@ -2,7 +2,7 @@
 
     python -m leasehold_testing.plain_english [FOLDER]...      (`make prose`)
 
-A fault names a turn whose rate is beyond its bound, and quotes the sentences with most turns.
+A fault names a turn if its rate is beyond its bound, and quotes the sentences with most turns.
 """
 
 from __future__ import annotations

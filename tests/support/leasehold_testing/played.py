@@ -40,7 +40,7 @@ QUICK = {
     "leases.margin_s": "1",
     "server.no_auth": "yes",
 }
-#: What a job says unless a test says otherwise.
+#: The default request of a job.
 JOB: Mapping[str, Any] = {
     "command": ["train"],
     "total_steps": 100.0,
@@ -99,12 +99,12 @@ class Play(Stage):
         ]
 
     async def desired(self, node: str = "n0") -> Desired:
-        """Return what a node is told, as it is when it has arrived."""
+        """Return the desired set that a node has received."""
         wanted = await self.do(self.service.desired(node, after=(0, -1), wait_s=0.0))
         return desired_from_dict(to_dict(wanted))
 
     async def launched(self, node: str = "n0") -> tuple[DesiredLease, ...]:
-        """Return the leases that a node is told to hold."""
+        """Return the leases in a node's desired set."""
         return (await self.desired(node)).leases
 
 
@@ -130,7 +130,7 @@ def played(
     nodes: Mapping[str, tuple[str, ...]] = ONE_WORKER,
     world: SimulatedWorld | None = None,
 ) -> object:
-    """Return what a story finds on a stage with these nodes; jobs' ids are their names."""
+    """Return the findings of a story on a stage with these nodes; jobs' ids are their names."""
 
     async def happen(folder: str) -> object:
         chosen = config or configured()
@@ -171,7 +171,7 @@ def outcome(
     shown: Callable[[Play], object] = leases,
     **world: Any,
 ) -> object:
-    """Run a job, and others that come ten seconds later; return what is observed at the end.
+    """Run a job, and others that come ten seconds later; return the observation at the end.
 
     Args:
         config: of the service.

@@ -83,11 +83,11 @@ def node(gpus: int) -> dict[str, Any]:
 
 
 class Scheduler(httpx.AsyncBaseTransport):
-    """Answers the agent in this process, and keeps what it was asked.
+    """Answers the agent in this process, and keeps its requests.
 
     Attributes:
         requests: with the time of each.
-        reports: likewise.
+        reports: as above.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Scheduler(httpx.AsyncBaseTransport):
         self._news.set()
 
     def of_lease(self) -> LeaseReport | None:
-        """Return what was last reported of a lease."""
+        """Return the last report of a lease."""
         found = [one for _, report in self.reports for one in report.leases]
         return found[-1] if found else None
 
@@ -137,7 +137,7 @@ class Scheduler(httpx.AsyncBaseTransport):
 
 
 class AgentStage:
-    """What a story of an agent can touch.
+    """The parts that a story of an agent can use.
 
     Attributes:
         scheduler: that the agent serves.
@@ -207,7 +207,7 @@ def played_agent(
     furnish: Callable[[Path], object] = lambda _: None,
     transport: bool = True,
 ) -> Any:
-    """Return what a story of an agent finds.
+    """Return the findings of a story of an agent.
 
     Args:
         story: an asynchronous function of the stage; the agent has been started.
@@ -251,7 +251,7 @@ def agent_file(folder: Path, settings: Mapping[str, Any]) -> Path:
 
 
 async def _told(story: Callable[[AgentStage], Awaitable[Any]], stage: AgentStage) -> Any:
-    """Tell a story, and stop the agent; an agent that ends before raises."""
+    """Run a story, and stop the agent; raise if the agent ends before."""
     telling = asyncio.ensure_future(story(stage))
     await asyncio.wait({telling, stage.task}, return_when=asyncio.FIRST_COMPLETED)
     if not telling.done() and not stage.stop.is_set():

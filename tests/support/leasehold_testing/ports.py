@@ -15,7 +15,7 @@ _LOCKS: list[int] = []
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, and that no other test is given until this process ends.
+    """Return ports that are free, and that no other test gets until this process ends.
 
     Args:
         count: how many.

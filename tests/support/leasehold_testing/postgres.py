@@ -45,7 +45,7 @@ class PrivatePostgres:
 
     @staticmethod
     def find_programs() -> Path | None:
-        """Return the folder of the installed server's programs; None where there is none."""
+        """Return the folder of the installed server's programs; None if there is no folder."""
         found = shutil.which("initdb")
         if found:
             return Path(found).resolve().parent

@@ -18,12 +18,12 @@ TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 @dataclass
 class Receiver:
-    """What has arrived at a receiver.
+    """The messages at a receiver.
 
     Attributes:
-        url: where it listens.
+        url: its address.
         requests: heads (names in lower case) and bodies, in the order in which they came.
-        answer: writes what the next ones are answered with.
+        answer: writes the answers to the next ones.
     """
 
     url: str = ""
@@ -65,7 +65,7 @@ async def receiving(host: str = "127.0.0.1") -> AsyncIterator[Receiver]:
     try:
         yield receiver
     finally:
-        # Accept no more, and serve what is accepted: closing now would leak those sockets.
+        # Accept no more, and serve accepted connections: closing now would leak those sockets.
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
         for _ in range(_TURNS):

@@ -23,7 +23,7 @@ def chart_of_release(root: Path, folder: Path, commit: str) -> Path:
 
     Args:
         root: of the checkout.
-        folder: where it is put.
+        folder: the folder to put it in.
         commit: of the release.
     """
     return _sources(root, folder, commit, "helm/leasehold") / "helm" / "leasehold"
@@ -34,7 +34,7 @@ def release(root: Path, folder: Path, commit: str) -> Path:
 
     Args:
         root: of the checkout.
-        folder: where they are put.
+        folder: the folder to put them in.
         commit: of the release.
     """
     return _sources(root, folder, commit)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def served(
     config: ServerConfig, talk: Callable[[Running, httpx.AsyncClient], Awaitable[object]]
 ) -> object:
-    """Return what a talk to a daemon of a configuration finds.
+    """Return the findings of a talk to a daemon of a configuration.
 
     The daemon serves and leads when the talk begins. It computes allocations in its own thread,
     since processes take seconds to start, and leaves Python's garbage collector as it is. The

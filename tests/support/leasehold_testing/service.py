@@ -1,6 +1,6 @@
 """A daemon for tests of what stands on it: the ``Service`` protocol in memory, without an engine.
 
-What it does is simple and the same on every run: jobs wait until a test lets them run, refusals
+It is simple and the same on every run: jobs wait until a test lets them run, refusals
 follow from counts of workers, and history is written as the real one writes it.
 """
 
@@ -84,7 +84,7 @@ class FakeService(FakeSettings):
         super().__init__()
         self.now_s = now_s
         self.leader_address = ""  #: of another process, if this one does not lead
-        #: raised by whatever changes something, if set.
+        #: raised by each change, if set.
         self.failure: Exception | None = None
         self.workers = workers
         self.leading, self.ready, self.reason = True, True, ""  #: of the last action
@@ -191,7 +191,7 @@ class FakeService(FakeSettings):
         )
 
     async def fit(self, spec: JobSpec) -> Fit:
-        """Tell whether the gang fits the one node."""
+        """Return whether the gang fits the one node."""
         fits = spec.scale_factor <= self.workers
         way = FitConfiguration(
             worker_type="v100",
@@ -271,7 +271,7 @@ class FakeService(FakeSettings):
         return tuple(found)
 
     def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
-        """Return what is known of jobs that a test has let run, and of those that wait."""
+        """Return the views of jobs that a test has let run, and of those that wait."""
         found = {}
         for job_id in job_ids:
             row, lease = self._store.job(job_id), self._leases.get(job_id)
@@ -335,7 +335,7 @@ class FakeService(FakeSettings):
     async def approve_workers(
         self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
     ) -> None:
-        """Keep what is approved."""
+        """Keep the approved workers."""
         self._may_write()
         self.approved[name] = dict(workers)
         if name in self._nodes:
@@ -390,7 +390,7 @@ class FakeService(FakeSettings):
         )
 
     def allocation(self) -> AllocationView:
-        """Return all of the time for whatever runs."""
+        """Return all of the time for running jobs."""
         shares = {job_id: {"v100": 1.0} for job_id in self._leases}
         return AllocationView(
             policy=self._policy.name,
@@ -411,7 +411,7 @@ class FakeService(FakeSettings):
         hindrance: str = "",
         instance: str = "",
     ) -> Desired:
-        """Return what a test has put into ``wanted``; waits while that is not newer."""
+        """Return the ``wanted`` that a test has set; wait while that is not newer."""
         found = self.wanted.get(node, Desired(term=1, revision=1, leases=()))
         if (found.term, found.revision) <= after:
             await self._wait(wait_s)
@@ -511,7 +511,7 @@ class FakeService(FakeSettings):
     def fail(
         self, job_id: str, message: str, *, exit_code: int | None = None, reason: str = ""
     ) -> None:
-        """Let a job fail for good, and its lease end."""
+        """Let a job fail finally, and its lease end."""
         ended = {"message": message, "exit_code": exit_code}
         self._end(job_id, JobStatus.FAILED, EndReason.FAILED, ended, why=reason)
 

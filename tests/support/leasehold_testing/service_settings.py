@@ -1,4 +1,4 @@
-"""What the daemon for tests keeps of policy, projects, reservations and throughputs."""
+"""Policy, projects, reservations and throughputs of the fake service."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class FakeSettings(FakeOutput):
         self._note("reservation_deleted", "reservation", name, actor, {})
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
-        """Return what was declared."""
+        """Return the declared throughputs."""
         return tuple(
             ThroughputView(
                 job_type=job_type,

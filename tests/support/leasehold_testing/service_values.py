@@ -21,7 +21,7 @@ ACTIVE = frozenset({JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD})
 
 
 def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
-    """Return what is known of an active job."""
+    """Return the view of an active job."""
     return LiveJob(
         status=row.status,
         reason=wait_reason(row),
@@ -55,5 +55,5 @@ def plain_spec(spec: JobSpec) -> dict[str, Any]:
 
 
 def spec_digest(spec: JobSpec) -> str:
-    """Return what tells one request from another."""
+    """Return the fields that distinguish one request from another."""
     return hashlib.sha256(repr(sorted(plain_spec(spec).items())).encode()).hexdigest()

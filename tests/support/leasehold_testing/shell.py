@@ -44,7 +44,7 @@ class Execution:
     Attributes:
         lease: as granted.
         deadline_s: as last extended.
-        safe: the job's steps when the lease began; what a loss falls back to.
+        safe: the job's steps at the lease's begin; a loss falls back to them.
         done: its steps by the shell's clock.
         stopping: whether its end is under way.
     """
@@ -76,8 +76,8 @@ class VirtualShell:
         release_delay_s: how long after its time a revoked lease is over; the test may change it.
         repeat_reports: whether every end of a lease is reported twice.
         timer_delay_s: how late timers fire.
-        enforce_deadlines: whether workers stop a job whose lease was not extended in time.
-        fold_ends: whether the engine is told releases as columns; its twin hears them one by one.
+        enforce_deadlines: whether workers stop a job if its lease was not extended in time.
+        fold_ends: whether the engine gets releases as columns; its twin gets them one by one.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class VirtualShell:
         self._unsaved: set[str] = set()
         self._queue: list[tuple[float, int, _Due]] = []
         self._sequence = 0
-        #: the last snapshot, and (time, what the engine was told) of each call since.
+        #: the last snapshot, and (time, events of the engine) of each call since.
         self._snapshot = dump(self.engine)
         #: why leases were last revoked, and those that were at the snapshot.
         self._why: dict[int, RevokeReason] = {}
         self._revoked: dict[int, RevokeReason] = {}
         self._tail: list[tuple[float, list[ev.Event]]] = []
-        #: lease id -> what is on record of it.
+        #: lease id -> its record.
         self._attempts: dict[int, AttemptRow] = {}
         self.tell(ev.ConfigurationsChanged(table=table))
 
@@ -198,7 +198,7 @@ class VirtualShell:
             run.lease, run.stopping = (
                 held[lease_id],
                 False,
-            )  # who has had notice leaves all the same
+            )  # a job with notice leaves all the same
         self.questions.clear()
         answers = (ev.AllocationComputed, ev.AllocationFailed)
         self._queue = [due for due in self._queue if not isinstance(due[2], answers)]
@@ -502,7 +502,7 @@ class VirtualShell:
 
 
 def _right(lease: Lease) -> tuple[object, ...]:
-    """Return what a worker knows of a lease."""
+    """Return a worker's state of a lease."""
     return lease.job_id, lease.attempt, lease.token, lease.workers, lease.start_s
 
 

@@ -1,7 +1,7 @@
 """Which tests may be skipped when the gate runs, and why.
 
 A machine without a program that tests need would pass by testing less. So `.ci/run`, which installs
-what it can, sets ``LEASEHOLD_SKIPS=listed``: a skip for another reason than these is a failure.
+all it can, sets ``LEASEHOLD_SKIPS=listed``: a skip for another reason than these is a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: The setting and the value of it that hold tests to the list.
 SETTING, LISTED = "LEASEHOLD_SKIPS", "listed"
-#: What a reason begins with -> why it is allowed.
+#: Beginning of a reason -> why it is allowed.
 ALLOWED = {
     "no shared data at": "data of others is no part of the project",
     "no git history": "an archive of the sources has none",

@@ -57,14 +57,14 @@ class Stage:
     Args:
         folder: for output of jobs.
         settings: of the runtime.
-        store: where it is kept; in memory by default.
-        solver: who answers; inline by default.
-        world: what is true of jobs; its clock is replaced by the stage's.
+        store: its store; in memory by default.
+        solver: answers questions; inline by default.
+        world: the truth about jobs; its clock is replaced by the stage's.
         box: keeps the jobs' secret variables; one without a key by default.
 
     Attributes:
-        clock: the time of everybody.
-        world: what is true of jobs.
+        clock: the time of all parts.
+        world: the truth about jobs.
         store: what survives a crash.
         agents: node -> its agent.
         log: every command that was performed, by all services so far.
@@ -92,7 +92,7 @@ class Stage:
         self.links: dict[str, ServiceLink] = {}
         self.log: list[do.Command] = []
         self.check = True
-        #: who submits what ``advance`` is given.
+        #: the person that submits the jobs of ``advance``.
         self.actor = "test"
         #: what agents and people could see after the last turn.
         self.published: dict[str, object] = {}
@@ -102,13 +102,13 @@ class Stage:
         self._tasks: set[asyncio.Task[Any]] = set()
         #: what nodes stumbled over; raised at the next opportunity.
         self._failures: list[BaseException] = []
-        #: node -> what it last reported, as far as it makes news.
+        #: node -> its last report, as far as it has news.
         self._told: dict[str, object] = {}
 
     # -- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Let a service begin, or begin anew after a crash."""
+        """Let a service begin, or restart after a crash."""
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
         token = self.store.acquire_leadership("stage", now_s=self.clock.now_s(), ttl_s=1e9)
         assert token is not None
@@ -171,7 +171,7 @@ class Stage:
         return self.control.state
 
     def recovered(self) -> ControlState:
-        """Return what a service would begin with if this one died now."""
+        """Return the state with which a service would begin if this one died now."""
         return recover(
             self.store,
             self.store.load(),
@@ -294,7 +294,7 @@ class Stage:
             await self._turn()
 
     async def _turn(self) -> bool:
-        """Let the driver take a turn; returns False where the service died and a new one began."""
+        """Let the driver take a turn; returns False if the service died and a new one began."""
         try:
             await self.driver.turn()
         except SimulatedCrash:
@@ -343,7 +343,7 @@ class Stage:
 
 
 def check_state(state: ControlState) -> None:
-    """Check what must hold between two turns.
+    """Check the invariants between two turns.
 
     Raises:
         InvariantError: the engine contradicts itself, or the shell the engine.
@@ -405,7 +405,7 @@ def check_view(control: Control) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a lease without what a view leaves out of it; anything else as it is."""
+    """Return a lease without the fields that a view leaves out; other values unchanged."""
     if not isinstance(value, LiveLease):
         return value
     return replace(value, members=tuple(replace(member, since=0) for member in value.members))

@@ -1,4 +1,4 @@
-"""Rows and journal entries for tests of stores and of what is built on them."""
+"""Rows and journal entries for tests of stores and of modules above them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def history_row(subject: str, kind: str = "job_admitted", **changes: Any) -> His
 
 
 def entry(sequence: int, *events: Event, **projections: Any) -> Entry:
-    """Return a journal entry at second ``sequence``; a timer fires where no event is given."""
+    """Return a journal entry at second ``sequence``; a timer fires if no event is given."""
     return Entry(
         sequence=sequence,
         now_s=float(sequence),

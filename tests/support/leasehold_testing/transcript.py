@@ -1,4 +1,4 @@
-"""What a decider did, as lines of text that people can read and files can keep."""
+"""The actions of a decider, as lines of text that people can read and files can keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-#: ``LEASEHOLD_GOLDEN=write`` writes golden files anew; look at the difference before it is kept.
+#: ``LEASEHOLD_GOLDEN=write`` rewrites golden files; check the difference before you keep it.
 WRITE = "LEASEHOLD_GOLDEN"
 
 
@@ -29,7 +29,7 @@ def fields(data: Mapping[str, object]) -> str:
 
 
 def check_golden(path: Path, lines: list[str]) -> None:
-    """Compare lines with a golden file, or write it where the environment asks for that.
+    """Compare lines with a golden file, or write it if the environment asks for that.
 
     Raises:
         AssertionError: a line differs; it names the first one.

@@ -1,4 +1,4 @@
-"""Wait for what a real process does in its own time."""
+"""Wait for actions that a real process does in its own time."""
 
 from __future__ import annotations
 

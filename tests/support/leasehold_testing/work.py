@@ -1,4 +1,4 @@
-"""A fact that does what a test says: to spoil a decision, or to look into one."""
+"""A fact that runs a test's function: to spoil a decision, or to look into one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
     work: Callable[[Draft], object]
-    actor: str = "test"  # to whom decisions are due
+    actor: str = "test"  # the person that gets the decision
 
 
 def work(does: Callable[[Draft], object]) -> Fact:

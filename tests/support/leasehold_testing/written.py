@@ -1,4 +1,4 @@
-"""Tables of the reference pages and the copies that the chart has, written anew: ``make written``.
+"""Rewrite tables of the reference pages and the chart's copies: ``make written``.
 
 A page holds a table between ``<!-- written: NAME -->`` and ``<!-- end of NAME -->``.
 """
@@ -30,7 +30,7 @@ _WIDTH: Final = 150
 
 
 def job_fields() -> str:
-    """Return what a request to submit a job may hold."""
+    """Return the fields of a request to submit a job."""
     schema = document()["components"]["schemas"]["JobIn"]
     known = {field.name: field for field in JOB_FIELDS}
     lines = ["| field | meaning | default |", "|---|---|---|"]
@@ -53,7 +53,7 @@ def _usual(
 
 
 def job_options() -> str:
-    """Return the options of ``leasehold submit`` that say what a job is."""
+    """Return the options of ``leasehold submit`` that describe a job."""
     short = ", ".join(f"`{field.short_name}`" for field in JOB_FIELDS if field.short_name)
     lines = [f"A file may write {short} as the options of these names do: `90m`, `8GiB`.", ""]
     lines += ["| option | meaning | default |", "|---|---|---|"]
@@ -79,7 +79,7 @@ def _value(field: Asked) -> str:
 
 
 def job_filters() -> str:
-    """Return by what ``GET /v1/jobs`` tells jobs apart, column by column."""
+    """Return the filters of ``GET /v1/jobs``, column by column."""
     lines = ["| filter of `GET /v1/jobs` | passes | in a selector |", "|---|---|---|"]
     for known in FILTERS:
         often = ", any number of times" if known.most else ""
@@ -99,7 +99,7 @@ def filter_options() -> str:
 
 
 def event_kinds() -> str:
-    """Return what may be in the history."""
+    """Return the kinds of events in the history."""
     kinds = ", ".join(f"`{kind}`" for kind in EventKind)
     subjects = ", ".join(f"`{kind}`" for kind in SubjectKind)
     text = f"Kinds of events: {kinds}.\nOf subjects: {subjects}. An unknown one is refused."
@@ -152,7 +152,7 @@ def rewritten(page: str, text: str) -> str:
     return text
 
 
-#: What the chart has copies of, since helm reads no file outside of it: source and copy.
+#: Files that the chart copies, since helm reads no file outside of it: source and copy.
 COPIES: Final = tuple(
     (
         Path(leasehold.__file__).parent / "monitoring" / name,
@@ -163,7 +163,7 @@ COPIES: Final = tuple(
 
 
 def main() -> None:
-    """Write every table and copy anew."""
+    """Rewrite every table and copy."""
     for source, copy in COPIES:
         copy.write_bytes(source.read_bytes())
     for page in TABLES:
