@@ -1,4 +1,4 @@
-"""What it costs that an answered submission is on the disk: commits of SQLite with and without it.
+"""The cost of a disk write for each answered submission: commits of SQLite with and without it.
 
 ``synchronous=FULL`` waits for the disk at each commit, ``NORMAL`` at checkpoints alone. Both are
 measured in turn on one file system, as rounds of commits of one job, and of a hundred; the best

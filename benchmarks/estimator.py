@@ -1,4 +1,4 @@
-"""How well throughputs that nobody measured are inferred from those that are known.
+"""How well unmeasured throughputs are inferred from known ones.
 
 A share of a table's entries is hidden at random, so that every row keeps one at least. Each hidden
 entry is then estimated, by ``planner.estimation.estimator`` (the job type's other scale factors
@@ -42,12 +42,12 @@ class Row:
 
     Attributes:
         table: file.
-        hidden: what was hidden.
+        hidden: the hidden figures.
         entries: hidden entries, all seeds together.
         median: of the estimator.
-        p90: likewise.
+        p90: as above.
         ratio_median: of the ratio rule alone.
-        ratio_p90: likewise.
+        ratio_p90: as above.
         deviation: root mean square of the log error over the deviation that was stated; 1 is
             honest, below 1 cautious.
         fit_ms: to complete every hidden entry, the model's fit included.
@@ -144,7 +144,7 @@ def judge(
     what: str,
     cases: Sequence[tuple[Cells, list[tuple[str, int, str]], list[tuple[str, int, str]]]],
 ) -> Row:
-    """Estimate what is wanted from what is not hidden, and compare with the truth."""
+    """Estimate the wanted figures from those that are not hidden, and compare with the truth."""
     errors, ratio_errors, scores, spent = [], [], [], []
     for cells, hidden, wanted in cases:
         away = set(hidden)

@@ -1,10 +1,11 @@
 """Fidelity: average JCT through real processes in real time, beside the simulator's.
 
 For each policy a real daemon with SQLite and three agents run the same jobs, scaled to seconds:
-Poisson arrivals, single jobs and gangs of two that span two agents, checkpoints, preemptions. What
-launching, checkpointing, restoring and ending cost is measured in the run itself, by comparing the
-scheduler's history with what the jobs' own processes write down; it is written to an overhead file.
-Then the simulator replays the jobs from when they were submitted: with overheads drawn lease by
+Poisson arrivals, single jobs and gangs of two that span two agents, checkpoints, preemptions. The
+costs of launching, checkpointing, restoring and ending are measured in the run itself: the
+scheduler's history is compared with the records of the jobs' own processes. They are written to
+an overhead file.
+Then the simulator replays the jobs from their submission: with overheads drawn lease by
 lease from those measured, many times; with the file, whose overheads are their means; with none.
 
 Rounds amplify small differences: a lease that starts a tenth of a second later may put another job
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 #: One worker of each type a node, so that every gang spans two agents.
 NODES = dict.fromkeys(("ada", "bert", "carl"), "v100:1,p100:1,k80:1")
 TIMES = Times(round_length_s=6.0, plan_lead_s=2.5)
-#: Replays with overheads drawn anew.
+#: Replays with new draws of overheads.
 REPLAYS = 30
 POLICIES = "max_min_fairness,finish_time_fairness,least_remaining_work"
 

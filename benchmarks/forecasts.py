@@ -1,6 +1,6 @@
 """Completion times promised at submission, beside what came: error, coverage, and mean JCT.
 
-The virtual clusters of PCS (OSDI'24), whose recorded errors stand beside ours; a week of Philly.
+The virtual clusters of PCS (OSDI'24), with its recorded errors beside ours; a week of Philly.
 Jobs of PCS run on 1, 2, 4 .. as many workers as they allow, on 64 of one type, as there.
 
     python benchmarks/forecasts.py --data ../shared/data 2869ce --policy max_min_fairness

@@ -65,10 +65,10 @@ class Row:
 
     @property
     def metric(self) -> str:
-        """What the policy is for: the end of a whole trace for makespan, else the average JCT.
+        """The objective of the policy: the end of a whole trace for makespan, else the average JCT.
 
         A run with a window ends with the window's last job, while later jobs are still there; that
-        end is nobody's makespan.
+        end is no makespan.
         """
         return "end" if self.policy.startswith("makespan") and not self.windowed else "jct"
 

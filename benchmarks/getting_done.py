@@ -1,7 +1,7 @@
-"""Programs that save nothing beside others that do: how soon they get done, and at whose cost.
+"""Programs that save nothing beside others that do: completion times, and the cost for others.
 
-A job that has lost its work is left running for a multiple of what it has lost; several multiples
-are compared, ours is eight. Shares are those of max-min fairness.
+If a job has lost its work, it keeps its workers for a multiple of the loss; several multiples are
+compared, ours is eight. Shares are those of max-min fairness.
 
     python benchmarks/getting_done.py [--json] [--seeds 5]
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from simulator.result import SimulationResult
 
-#: Name -> for how many times what it has lost a job is left running.
+#: Name -> multiple of the loss for which a job keeps its workers.
 RULES = {
     "never": 0.0,
     "as long as it lost": 1.0,
@@ -41,7 +41,7 @@ RULES = {
     "eight times": 8.0,
     "sixteen times": 16.0,
 }
-#: Nobody waits longer for a run that does not end.
+#: Longest wait for a run that does not end.
 LONGEST = 20.0
 
 
@@ -56,7 +56,7 @@ class Row:
         took: until the last job was completed or the run was given up, over the time that all take
             together where nothing is lost.
         attempts: of a job that saves nothing, the mean and the most.
-        most_attempts: likewise.
+        most_attempts: as above.
         lost: part of all worker-seconds under which nothing was kept.
         behind: rounds by which a job that saves its work was behind its share, at most.
         slower: mean completion time of those jobs, over that in a run where all save their work.
@@ -128,11 +128,11 @@ def run(case: Case, rule: float, *, saved: bool) -> tuple[SimulationResult, floa
     """Return the run under a rule, and the largest lag of a job that saves its work, in rounds.
 
     Args:
-        case: what is run.
+        case: the jobs to run.
         rule: one of ``RULES``.
         saved: whether all jobs save their work.
     """
-    preemption_protection.TIMES_LOST = rule  # type: ignore[misc]  # it is what is compared
+    preemption_protection.TIMES_LOST = rule  # type: ignore[misc]  # the comparison needs it
     cluster = parse_cluster_spec(f"any:{case.workers}", workers_per_node=8)
     table = ThroughputTable(isolated={("any", 1): {"any": 1.0}})
     simulation = Watched(

@@ -1,4 +1,4 @@
-"""Average JCT where it is hardest: saturated clusters, Gavel's two traces and fresh ones.
+"""Average JCT on saturated clusters: Gavel's two traces and fresh ones.
 
 Each case runs under least_remaining_work and under the policies that come out best of Gavel's:
 max-min fairness with space sharing and, with gangs, the largest sum of throughputs. The better of

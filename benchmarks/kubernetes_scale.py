@@ -1,4 +1,4 @@
-"""Agents on a Kubernetes cluster of fake nodes: how soon a round's pods are there, what it costs.
+"""Agents on a Kubernetes cluster of fake nodes: time until a round's pods are there, and its cost.
 
 A real kube-apiserver with etcd on this machine, 500 nodes of 8 GPUs, 2,000 pods of one GPU, and the
 agents' backend of every node, all in one process of clients. Then a round ends half of the pods and
@@ -46,7 +46,7 @@ control_plane, fake_kubelets, fake_nodes, installation, pod_scripts = map(
 )
 JOBS = installation.JOBS
 GPUS = 8
-#: What was asked for, by method and resource.
+#: Requests by method and resource.
 ASKED: Counter[str] = Counter()
 #: When the API server had made a lease's pod, by lease.
 CREATED_S: dict[int, float] = {}
@@ -84,7 +84,7 @@ class Node:
         self._advance()
 
     def _advance(self) -> None:
-        """Start what is wanted where its workers are free; forget what has ended."""
+        """Start wanted leases if their workers are free; forget leases that have ended."""
         now_s = time.monotonic()
         held = self.backend.held()
         for lease in held:
@@ -127,7 +127,7 @@ async def settle(nodes: list[Node], count: int) -> float:
 
 
 def counted(client: KubernetesClient) -> KubernetesClient:
-    """Have a client count what it asks for."""
+    """Make a client count its requests."""
     attempt = client._try  # noqa: SLF001 - it is measured
 
     async def count(method: str, path: str, query: Any, body: Any, **more: Any) -> Any:

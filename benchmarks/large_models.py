@@ -1,9 +1,9 @@
 """Large models that run at several worker counts, beside the same jobs at the count they ask for.
 
-Made-up models whose steps/s per worker differ by count and worker type: some need several workers
-to fit, some run on one worker type only. ``small``: 244 jobs in six hours on 64 workers of two
-types; ``large``: 1,220 longer ones on 1,280 workers of four. Each policy runs the trace rigid and
-elastic, with launches that are cheap (20 s with the checkpoint) and dear (300 s).
+Made-up models with steps/s per worker that differ by count and worker type: some need several
+workers to fit, some run on one worker type only. ``small``: 244 jobs in six hours on 64 workers of
+two types; ``large``: 1,220 longer ones on 1,280 workers of four. Each policy runs the trace rigid
+and elastic, with launches that are cheap (20 s with the checkpoint) and dear (300 s).
 
     python benchmarks/large_models.py [--only large] [--launches cheap] [--jobs elastic]
                                       [--policies fifo,goodput] [--seed 1] [--json]

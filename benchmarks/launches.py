@@ -1,4 +1,4 @@
-"""Launches that take long beside rounds: what they cost, with and without a least time to hold.
+"""Launches that take long beside rounds: their cost, with and without a least time to hold.
 
 A job keeps its workers until it has run for a multiple of what its launch takes; several multiples
 are compared, ours is four. Each run has two, three or five jobs of unequal lengths on one or two
@@ -76,7 +76,7 @@ class Row:
         launch: how long a launch takes, in rounds.
         endless: runs that did not end.
         makespan: of the runs that did, the largest makespan over that of ``fifo`` there.
-        policy: whose that is.
+        policy: the policy of the run.
         jct_s: mean completion time.
         rho: largest finish-time fairness of a job.
         launching: part of the time under leases that went into launches.
@@ -127,8 +127,8 @@ def run(case: Case, jobs: int, policy: str, launch_s: float) -> SimulationResult
 
 
 def measured(worth: float, launch: float) -> Row:
-    """Return what a multiple does to launches of a length."""
-    preemption_protection.WORTH = worth  # type: ignore[misc]  # it is what is compared
+    """Return the effect of a multiple on launches of a length."""
+    preemption_protection.WORTH = worth  # type: ignore[misc]  # the comparison needs it
     launch_s = launch * ROUND_S
     endless, worst, jct_s, rho, launching_s, held_s = 0, (0.0, ""), [], [], 0.0, 0.0
     for case in CASES:

@@ -1,8 +1,8 @@
 """Many agents in one process that start nothing: they speak the protocol, and time passes.
 
 Each polls for its desired set, reports every ten seconds and at once when something changed. A
-lease "runs" at the speed of the throughput table; its job is complete after a random time, and one
-that is told to leave does so a moment later. A line is written for each desired set received.
+lease "runs" at the speed of the throughput table; its job is complete after a random time, and
+leaves a moment after a notice. A line is written for each desired set received.
 
 Usage: python benchmarks/light_agents.py PLAN.json  (written by service_load.py)
 """

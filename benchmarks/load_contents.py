@@ -1,4 +1,4 @@
-"""What the daemon under load is filled with: made-up job types, jobs, and finished ones.
+"""The content of the daemon under load: made-up job types, jobs, and finished ones.
 
 For ``service_load.py``.
 """

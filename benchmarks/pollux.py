@@ -1,4 +1,4 @@
-"""Jobs whose batch may change, on Pollux's workloads: mean JCT beside the recorded ones.
+"""Jobs with a changing batch, on Pollux's workloads: mean JCT beside the recorded ones.
 
 160 jobs of six applications in eight hours on 16 nodes of four T4 (at a load of 1.0), eight
 workloads per load. How fast a job learns at a placement and a batch, and how its gradient noise
@@ -76,14 +76,14 @@ class Known:
         return mine.best(place_of(workers), epoch), float(mine.ends[epoch])
 
     def table(self) -> ConfigurationTable:
-        """Return what is known of all jobs."""
+        """Return the knowledge of all jobs."""
         each = zip(self._applications, self._told, strict=True)
         return ConfigurationTable.build(("t4",), tuple(one.known(epoch) for one, epoch in each))
 
     def known(
         self, running: Sequence[tuple[int, tuple[int, ...]]], steps: FloatArray
     ) -> ConfigurationTable | None:
-        """Return what is known by now."""
+        """Return the present knowledge."""
         changed = False
         for job, _ in running:
             epoch = self._applications[job].epoch_at(steps[job])
@@ -93,7 +93,7 @@ class Known:
 
 
 class Learned:
-    """The jobs of a workload, of which is known what they measured."""
+    """The jobs of a workload, with their measurements."""
 
     refresh_s = INTERVAL_S
 
@@ -135,13 +135,13 @@ class Learned:
         return found
 
     def table(self) -> ConfigurationTable:
-        """Return what is known of all jobs."""
+        """Return the knowledge of all jobs."""
         return ConfigurationTable.build(("t4",), tuple(self._profiles))
 
     def known(
         self, running: Sequence[tuple[int, tuple[int, ...]]], steps: FloatArray
     ) -> ConfigurationTable | None:
-        """Take in what jobs measured since, and return what is known by now."""
+        """Take in new measurements of jobs, and return the present knowledge."""
         news: set[str] = set()
         changed: set[int] = set()
         for job, workers in running:
@@ -160,7 +160,7 @@ class Learned:
         return self.table() if changed else None
 
     def _measure(self, job: int, workers: tuple[int, ...]) -> set[str]:
-        """Have a job tell its step times; returns its key if they are news."""
+        """Make a job report its step times; return its key if they are news."""
         place, (batch, _) = place_of(workers), self._runs[job][1]
         at, one = np.array([float(batch)]), self._applications[job]
         last_s = float(one.step_s(place, at, np.zeros(1))[0])
@@ -320,13 +320,13 @@ THREE_TYPES = Cluster(
         for i in range(nodes)
     ),
 )
-#: Workers of the largest type: nobody can have more of one.
+#: Workers of the largest type: no job can have more of one.
 LARGEST = 24
 
 
 @cache
 def entry(name: str, most: int | None = None) -> dict[str, Any]:
-    """Return what a batch file says of an application.
+    """Return a batch file's entry of an application.
 
     Args:
         name: of the application.

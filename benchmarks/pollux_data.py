@@ -1,4 +1,4 @@
-"""What was measured of Pollux's applications: step times, gradient noise, and the jobs."""
+"""Measurements of Pollux's applications: step times, gradient noise, and the jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 class Application:
-    """What was measured of an application."""
+    """Measurements of an application."""
 
     def __init__(self, name: str) -> None:
         """Read it."""
@@ -181,7 +181,7 @@ def packed(count: int) -> str:
 
 @cache
 def application(name: str) -> Application:
-    """Return what is known of an application."""
+    """Return the measurements of an application."""
     return Application(name)
 
 

@@ -1,7 +1,7 @@
 """Forecasts of a service in the middle of its work: how long one takes, and whether it comes true.
 
 A replay of the service goes on for an hour; then a copy of its control is forecast, all in here.
-With ``--score`` the replay goes on to its end, and what was promised is held against what came.
+With ``--score`` the replay goes on to its end, and promises are compared with results.
 
     python benchmarks/promises.py --jobs 1000
     python benchmarks/promises.py --jobs 120 --score

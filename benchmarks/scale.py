@@ -70,7 +70,7 @@ def measure(request: SimulationRequest) -> dict[str, Any]:
 
 
 class LargeRound:
-    """An engine with very many active jobs, whose leases end as soon as they are told to."""
+    """An engine with very many active jobs; their leases end at once if they are revoked."""
 
     def __init__(self, jobs: int, policy: str, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -195,7 +195,7 @@ def main() -> int:
 
 
 def too_much(name: str, row: dict[str, Any]) -> bool:
-    """Tell whether a run took more than it may."""
+    """Return whether a run took more than its bound."""
     cpu_s, peak_mb = LIMITS[name]
     return bool(row["cpu_s"] > cpu_s or (peak_mb is not None and row["peak_mb"] > peak_mb))
 

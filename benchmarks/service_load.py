@@ -2,8 +2,8 @@
 
 Starts a real `leasehold serve`, fills its store with finished jobs, and lets light agents
 (light_agents.py, a process of its own) report over HTTP while jobs come and go. A round counts from
-the moment at which its plan is due to the moment at which the last node has received what the
-plan means for it. Latencies count from the moment at which a request was due.
+the moment at which its plan is due to the moment at which the last node has received its
+leases of the plan. Latencies count from the moment at which a request was due.
 
 Usage: python benchmarks/service_load.py [submissions|rounds] [--store sqlite|postgresql] [--json]
 """
@@ -225,7 +225,7 @@ class Load:
             await asyncio.sleep(5.0 if self.cluster else 0.1)
 
     async def ask(self, kind: str, per_s: float) -> None:
-        """Make one kind of request at a steady rate, whatever the answers take."""
+        """Make one kind of request at a steady rate, independent of the time of answers."""
         running: set[asyncio.Task[None]] = set()
         due = time.perf_counter()
         while True:
@@ -310,7 +310,7 @@ async def _share(daemon: Daemon) -> None:
                 status, answer = await line.ask(method, path, orjson.dumps(body))
                 if status in {200, 201}:
                     break
-                await asyncio.sleep(1.0)  # nobody can reserve workers before they have joined
+                await asyncio.sleep(1.0)  # workers can be reserved only after they have joined
             else:
                 raise SystemExit(f"{method} {path} was answered {status}: {answer[:500]!r}")
 
@@ -339,7 +339,7 @@ def _start_agents(
 
 
 def _warm(load: Load, arguments: argparse.Namespace) -> bool:
-    """Tell whether all jobs are there, most workers busy, and a few rounds have passed."""
+    """Return whether all jobs are there, most workers busy, and a few rounds have passed."""
     cluster = load.cluster
     return bool(cluster) and (
         sum(cluster["jobs"].values()) >= arguments.jobs * 0.99

@@ -189,7 +189,7 @@ def measure_gavel(folder: Path, repeats: int) -> list[dict[str, Any]]:
 
 
 def hierarchical(problem: Problem, kinds: tuple[str, ...]) -> None:
-    """Fill six entities of weights 1 to 6; FIFO entities tell their jobs apart by order."""
+    """Fill six entities of weights 1 to 6; FIFO entities order their jobs."""
     entity = np.random.default_rng(1).integers(0, len(kinds), problem.jobs)
     fifo = np.array([k == "fifo" for k in kinds])[entity]
     order = np.where(fifo, problem.job_number, 0).astype(float)
@@ -222,7 +222,7 @@ def plain_cvxpy(problem: Problem) -> None:
 def measure_plugin(repeats: int) -> list[dict[str, Any]]:
     """Measure the plugin of examples/, and alpha fairness' kernel."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "custom_policy"))
-    from leasehold_total_delay import TotalDelay  # noqa: PLC0415 - where it lies is known by now
+    from leasehold_total_delay import TotalDelay  # noqa: PLC0415 - its place is known by now
 
     policies = {
         "total delay, cvxpy": TotalDelay(power=1.0),

@@ -47,7 +47,7 @@ class Gpu:
         memory_gb: memory in GB.
         bandwidth_gb_per_s: memory bandwidth in GB/s.
         link_gb_per_s: GB/s in one direction to a neighbour in the same node.
-        source: where the figures are published.
+        source: the publication of the figures.
     """
 
     name: str
@@ -71,7 +71,7 @@ GPUS = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a training step of a model needs; round figures from the models' papers.
+    """The needs of a model's training step; round figures from the models' papers.
 
     Attributes:
         name: job type.
@@ -151,7 +151,7 @@ def estimate() -> ThroughputTable:
 
 
 def _alone(model: Model, gpu: Gpu, n: int) -> _Run | None:
-    # 16-bit weights; what is trained has a gradient and 32-bit weight and moments besides.
+    # 16-bit weights; trained ones have a gradient and 32-bit weight and moments besides.
     state = model.parameters_m * _MEGA * 2 + model.trained_m * _MEGA * 14
     held = state + model.batch * model.held_mb * _MEGA
     if held > _MEMORY * gpu.memory_gb * _GIGA:

@@ -20,7 +20,7 @@ MEASURED = {
 
 
 class TensorSplit(ConfigurationSource):
-    """Splits that somebody has measured, each on one node."""
+    """Splits that were measured, each on one node."""
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
         """Return the splits of a job on the cluster's worker types."""

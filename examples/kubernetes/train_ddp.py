@@ -49,7 +49,8 @@ def train(options: argparse.Namespace, device: str) -> None:
     model = torch.nn.Sequential(*layers).to(device)
     shared = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(shared.parameters(), lr=1e-3)
-    # What is saved is the model that DDP wraps: it can be loaded with another number of processes.
+    # The checkpoint has the model that DDP wraps: it can be loaded with another number of
+    # processes.
     state = TrainingState(model=model, optimizer=optimizer)
     steps = LeaseIterator(
         batches,

@@ -39,7 +39,7 @@ class Times:
             second that agents keep back, and a busy machine.
         notice_s: of every job.
         grace_s: of every job.
-        restart_s: what a change of workers costs a job, as it says when it is submitted.
+        restart_s: the cost of a change of workers, as jobs declare it at submission.
     """
 
     round_length_s: float = 5.0
@@ -81,7 +81,7 @@ class LiveCluster:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Stop the agents, whose jobs leave with them, and then the daemon."""
+        """Stop the agents with their jobs, and then the daemon."""
         if hasattr(self, "api"):
             self.api.close()
         _stop(list(self._agents.values()), most_s=15.0)
@@ -118,7 +118,7 @@ class LiveCluster:
             "engine.plan_lead_s": times.plan_lead_s,
             "leases.notice_s": times.notice_s,
             "leases.grace_s": times.grace_s,
-            # What is left of the lead, after the second that agents keep to themselves.
+            # The rest of the lead, after the second that agents keep to themselves.
             "leases.margin_s": times.plan_lead_s - times.notice_s - times.grace_s - 1.0,
             "throughputs.learn": "false",  # the forecast is to know the same throughputs
             "policy.space_sharing": "true" if self.shared else "false",
@@ -139,7 +139,7 @@ class LiveCluster:
             secret = self._checked(self.api.post("/v1/enrolments", json={"node": node}))["secret"]
             options = ["agent", "--server", url, "--node", node, "--worker", workers]
             options += ["--state-dir", str(self.folder / node), "--address", "127.0.0.1"]
-            # One person's cluster, in this person's folders, also where that is root.
+            # One person's cluster, in this person's folders, also if that is root.
             more = {"LEASEHOLD_ENROLMENT": secret, "LEASEHOLD_AGENT__ISOLATION": "off"}
             options += ["--stop-jobs", "--progress-every", "0.5", "--log-level", "warning"]
             self._agents[node] = self._run(node, options, **more)

@@ -1,7 +1,7 @@
 """The live demonstration of ``make demo``: a real daemon, three agents, a dozen training jobs.
 
-Shows preemption and resumption as they happen, and at the end what each job got beside what the
-simulator forecasts. Exits with 1 if a job did not complete or a step was lost or done twice.
+Shows preemption and resumption as they happen, and at the end each job's results beside the
+simulator's forecasts. Exits with 1 if a job did not complete or a step was lost or done twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Feed:
     _last: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)  # by job
 
     def __call__(self, event: Event, name: str) -> None:
-        """Tell of one event of the job of that name, if it is of interest."""
+        """Print one event of the job of that name, if it is of interest."""
         text = ""
         if event.kind == "lease_granted":
             text = self._granted(event) + self._beside(event, name)
@@ -73,7 +73,7 @@ class Feed:
         return f"resumes on {where} after step {steps} (attempt {event.data['attempt']}{came})"
 
     def _beside(self, event: Event, name: str) -> str:
-        """Note where a lease is, and return which job is there already."""
+        """Record the node of a lease, and return the job that is there already."""
         place = (*map(str, event.data["workers"]),)
         mates = [self._names[lease] for lease, taken in self._places.items() if taken == place]
         self._names[event.data["lease"]], self._places[event.data["lease"]] = name, place

@@ -39,8 +39,8 @@ class Measured:
         relaunch_s: the same of later leases, which load a checkpoint.
         notice_s: from the plan that ends the lease to the end of the last step.
         checkpoint_s: from there until the scheduler knows that the workers are free.
-        complete_s: the same where the job is done.
-        pace: steps/s over what the throughput table says.
+        complete_s: the same for the end of the job.
+        pace: steps/s over the figure of the throughput table.
     """
 
     launch_s: list[float]
@@ -64,7 +64,7 @@ class Measured:
 
 
 def measure(lived: Iterable[Lived], times: Times) -> Measured:
-    """Compare what the scheduler and the jobs' own processes say of each lease."""
+    """Compare the records of the scheduler and of the jobs' own processes for each lease."""
     result = Measured(
         launch_s=[], relaunch_s=[], notice_s=[], checkpoint_s=[], complete_s=[], pace=[]
     )
@@ -91,7 +91,7 @@ def measure(lived: Iterable[Lived], times: Times) -> Measured:
 
 
 def measure_by_scale(lived: Sequence[Lived], times: Times) -> dict[int, Measured]:
-    """Return what was measured of jobs by the workers that they hold at once."""
+    """Return the measurements of jobs by the workers that they hold at once."""
     by_scale: dict[int, list[Lived]] = defaultdict(list)
     for job in lived:
         by_scale[job.work.job_type.scale_factor].append(job)
@@ -129,11 +129,11 @@ def simulate(
     shared: Sequence[str] = (),
     drawn: Drawn | None = None,
 ) -> SimulationResult:
-    """Replay a live run from what was submitted, and when.
+    """Replay a live run from its submissions and their times.
 
     Args:
         lived: the jobs.
-        cluster: where they ran.
+        cluster: the cluster of the run.
         policy: that was in force.
         times: of rounds and leases.
         overheads: of every lease.
@@ -210,7 +210,7 @@ class Drawn:
 
 
 class _Replay(Simulation):
-    """A simulation whose leases may each have overheads of their own."""
+    """A simulation in which each lease may have overheads of its own."""
 
     def __init__(self, *, drawn: Drawn | None, **parts: Any) -> None:
         super().__init__(**parts)

@@ -1,7 +1,7 @@
 """A training job of the demonstration: the regression of ``examples/jobs``, paced by worker type.
 
-On a CPU every declared worker type is equally fast. So the job reads from LEASEHOLD_WORKER_TYPE
-what it was let and takes at least 1/pace seconds for a step there: a stand-in for hardware. All
+On a CPU every declared worker type is equally fast. So the job reads its worker type from
+LEASEHOLD_WORKER_TYPE and takes at least 1/pace seconds for a step there: it simulates hardware. All
 else is real: processes, gradients, checkpoints, the notice, the resumption.
 
 After each attempt it leaves a line about it in the trail: which steps it did, and when.

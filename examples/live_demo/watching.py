@@ -29,7 +29,7 @@ class Event:
     Attributes:
         at_s: seconds since the first submission.
         kind: such as ``lease_granted``.
-        job_id: whose.
+        job_id: the job.
         data: further figures.
     """
 
@@ -44,7 +44,7 @@ class Lived:
     """What became of a job.
 
     Attributes:
-        work: what was submitted.
+        work: the submitted job.
         job_id: its id.
         status: how it ended.
         submitted_s: when the scheduler took it in, seconds since the Unix epoch.
@@ -72,7 +72,7 @@ class Lived:
         return result
 
     def faults(self) -> list[str]:
-        """Return what must not be: a job that failed, a step that was lost or done twice."""
+        """Return faults: a job that failed, a step that was lost or done twice."""
         name, total = self.work.name, self.work.total_steps
         found = [] if self.status == "completed" else [f"{name} is {self.status}"]
         found += [
@@ -182,7 +182,7 @@ class LiveRun:
                 )
 
     def _take_allocation(self, elapsed_s: float) -> None:
-        """Add up what the policy promises; an answer holds until the next look."""
+        """Add up the policy's promises; an answer holds until the next look."""
         for job_id, shares in self.cluster.get("/v1/allocation")["shares"].items():
             sums = self._promised.setdefault(job_id, {})
             for worker_type, share in shares.items():

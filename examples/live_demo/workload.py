@@ -1,4 +1,4 @@
-"""What is run: worker types, job types with their throughputs, and jobs that arrive over time."""
+"""The workload: worker types, job types with their throughputs, and jobs that arrive over time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Work:
 
     Attributes:
         name: unique.
-        job_type: what it is.
+        job_type: its job type.
         total_steps: until it is complete.
         arrival_s: seconds after the first job.
     """
@@ -43,7 +43,7 @@ class Work:
     arrival_s: float
 
 
-#: Unlike models gain unlike amounts from newer GPUs: that is what a scheduler can use.
+#: Unlike models gain unlike amounts from newer GPUs: a scheduler can use that.
 SINGLE = (
     JobType(name="vision", paces={"v100": 40.0, "p100": 20.0, "k80": 8.0}),
     JobType(name="language", paces={"v100": 30.0, "p100": 20.0, "k80": 10.0}),
