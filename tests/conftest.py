@@ -28,7 +28,7 @@ settings.load_profile("leasehold")
 os.environ.setdefault("LEASEHOLD_AGENT__ISOLATION", "off")
 
 # A shell starts what runs in the background with interrupts ignored, and children inherit that:
-# commands that a test interrupts would go on for ever.
+# commands that a test interrupts would go on without end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

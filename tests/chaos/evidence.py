@@ -1,7 +1,7 @@
-"""What the jobs of a soak test say that happened, and what must be true of it.
+"""The records of a soak test's jobs, and checks of them.
 
-Nothing here comes from the scheduler or an agent: every line was written by the process that it is
-about, so these checks cannot share a mistake with what they check.
+Nothing here comes from the scheduler or an agent: every process wrote its own lines, so these
+checks cannot share a mistake with what they check.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Run:
     """One process, from its first line to its last.
 
     Attributes:
-        job: whose it is.
+        job: its job.
         lines: in order.
     """
 
@@ -110,7 +110,7 @@ class Story:
 
 
 def read_story(job: str, total: int, folder: Path) -> Story:
-    """Read what a job has left behind.
+    """Read a job's records.
 
     Args:
         job: its name.
@@ -141,7 +141,7 @@ def runs_of(job: str, lines: Iterable[Line]) -> tuple[Run, ...]:
 
 
 def check_job(story: Story) -> Iterator[str]:
-    """Yield what is wrong with one job's steps and attempts."""
+    """Yield faults of one job's steps and attempts."""
     if [step for step, _ in story.ledger] != list(range(1, story.total + 1)):
         yield f"{story.job}: not each of {story.total} steps counts once: {story.ledger}"
     tokens = [token for _, token in story.ledger]
@@ -155,7 +155,7 @@ def check_job(story: Story) -> Iterator[str]:
 
 
 def _check_starts(story: Story) -> Iterator[str]:
-    """No attempt begins before what was counted, and every step follows the one before it."""
+    """No attempt begins before the counted steps, and every step follows the one before it."""
     counted = 0
     seen: dict[tuple[int, int], int] = {}
     for run in story.runs:
@@ -181,7 +181,7 @@ def _check_finish(story: Story) -> Iterator[str]:
         return
     if story.ledger and finishers[-1].first.token != story.ledger[-1][1]:
         yield f"{story.job}: {story.ledger[-1]} counts the last step, done by {finishers[-1]}"
-    # Done twice is right where the first one was killed before its checkpoint.
+    # A step may be done twice if the first one was killed before its checkpoint.
     for early in finishers[:-1]:
         if early.lines[-1].kind == "exit":
             yield f"{story.job}: completed twice, the first time by {early}"
@@ -217,7 +217,7 @@ def check_workers(stories: Sequence[Story]) -> Iterator[str]:
 
 
 def check_tokens(stories: Sequence[Story]) -> Iterator[str]:
-    """Yield leases that several jobs held, and attempts whose tokens do not grow."""
+    """Yield leases that several jobs held, and attempts with tokens that do not grow."""
     job_of: dict[int, str] = {}
     for story in stories:
         attempts: dict[int, int] = {}
@@ -232,12 +232,12 @@ def check_tokens(stories: Sequence[Story]) -> Iterator[str]:
 
 
 def check_history(job: str, attempts: Sequence[Any], events: Sequence[Any]) -> Iterator[str]:
-    """Yield what is wrong with what the scheduler tells of a job's past.
+    """Yield faults of the scheduler's record of a job's past.
 
     Args:
         job: its name.
         attempts: as the REST interface lists them.
-        events: likewise, oldest first.
+        events: as above, oldest first.
     """
     kinds = [e for e in events if e["kind"] in {"lease_granted", "lease_ended"}]
     for number, (granted, ended) in enumerate(_pairs(kinds)):

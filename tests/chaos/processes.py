@@ -24,7 +24,7 @@ class Program:
     """A program that is started again and again.
 
     Attributes:
-        name: what it is called in the report.
+        name: its name in the report.
         command: how it is started.
         log: where its output goes.
         env: its environment.
@@ -83,7 +83,7 @@ class Program:
         return there
 
     def freeze(self) -> bool:
-        """Stop it in the middle of whatever it does."""
+        """Stop it in the middle of its work."""
         self.frozen = self.send(signal.SIGSTOP)
         return self.frozen
 
@@ -109,7 +109,7 @@ class Program:
         return self.process.returncode == 0 or (young and self.process.returncode == -15)
 
     def close(self) -> None:
-        """End it for good."""
+        """End it finally."""
         self.kill()
         if self._file is not None:
             self._file.close()
@@ -122,7 +122,7 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_STATE_HOME": str(home / "xdg"),
-        "LEASEHOLD_AGENT__ISOLATION": "off",  # jobs write where all of them can read
+        "LEASEHOLD_AGENT__ISOLATION": "off",  # jobs write to a folder that all of them can read
         "PYTHONPATH": str(ROOT),  # this checkout, whatever is installed
         # The many small matrices of this test are not worth a thread each.
         "OMP_NUM_THREADS": "1",
@@ -194,7 +194,7 @@ class Sqlite:
 
 
 class Postgres:
-    """A PostgreSQL server of the test's own, whose plug can be pulled."""
+    """A PostgreSQL server of the test's own; its power can be cut."""
 
     restartable = True
 
@@ -202,7 +202,7 @@ class Postgres:
         programs = PrivatePostgres.find_programs()
         if programs is None:
             raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
-        # What was committed has to survive the plug.
+        # Committed entries must survive the power cut.
         self._server = PrivatePostgres(programs, durable=True, connections=60)
         self._server.start()
         self.url = self._server.new_database()

@@ -5,8 +5,8 @@
 Without options it is a small run of a minute.
 
 Real schedulers, agents and job processes on this machine; between agents and schedulers lies a
-proxy. Everything that is chosen (jobs, faults, their moments) comes from the seed; what the machine
-makes of it does not, so the same seed is a similar run and not the same.
+proxy. All choices (jobs, faults, their moments) come from the seed; the machine's
+timing does not, so the same seed gives a similar run and not the same one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from leasehold_testing.ports import free_ports
 from leasehold_testing.postgres import PrivatePostgres
 
 TYPES = ("v100", "p100", "k80")
-#: Steps per second of a job by worker type: a step sleeps for ``step_s``, whatever it runs on.
+#: Steps per second of a job by worker type: a step sleeps for ``step_s`` on any worker.
 SPEED = {"v100": 1.0, "p100": 0.7, "k80": 0.4}
 #: Rounds as short as the agents' own margins allow.
 SETTINGS: dict[str, Any] = {
@@ -129,9 +129,9 @@ class Soak:
     Attributes:
         options: of the command line.
         folder: where everything lies.
-        counts: what was done, by name.
-        problems: what must not be.
-        remarks: what is not wrong but worth to be read.
+        counts: actions done, by name.
+        problems: faults.
+        remarks: no faults, but worth reading.
     """
 
     options: argparse.Namespace
@@ -216,12 +216,12 @@ class Soak:
             await asyncio.sleep(0.2)
 
     async def _watch(self) -> None:
-        """Notice programs that end although nobody has ended them."""
+        """Notice programs that end by themselves."""
         while True:
             for program in (*self.schedulers, *self.agents):
                 if program.wanted and not program.alive:
                     code = program.process.returncode if program.process else None
-                    if program.has_no_database:  # whoever supervises services tries again
+                    if program.has_no_database:  # a supervisor of services tries again
                         self.counts["scheduler found no database"] += 1
                     else:
                         self.problems.append(f"{program.name} ended by itself with {code}")
@@ -248,7 +248,7 @@ class Soak:
         await self.client.aclose()
         self.database.stop()
 
-    # -- what a client does -----------------------------------------------------------------------
+    # -- actions of a client ----------------------------------------------------------------------
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         """Ask one scheduler after the other until one answers."""
@@ -445,7 +445,7 @@ class Soak:
             path = f"/v1/jobs?limit=500&cursor={page['next_cursor']}"
 
     async def _judge(self, orders: list[Order], jobs: dict[str, Any]) -> None:
-        """Compare what the scheduler says with what the processes have left behind."""
+        """Compare the scheduler's record with the records of the processes."""
         stories: list[Story] = []
         leases = held_us = 0
         for order in orders:

@@ -1,6 +1,6 @@
 """The table of the chart's README, made from the comments of values.yaml.
 
-python tests/chart/values_table.py    writes it anew
+python tests/chart/values_table.py    writes it again
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Cluster:
         return dict(self.api(lambda api: api.get(f"/api/v1/nodes/{name}")))
 
     def is_ready(self, name: str) -> bool:
-        """Tell whether a node is ready, by the word of the API server."""
+        """Return whether a node is ready, by the word of the API server."""
         conditions = self.node(name)["status"]["conditions"]
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

@@ -250,7 +250,7 @@ class Installed:
         return [pod for pod in pods if pod["metadata"]["labels"].get("leasehold.dev/job") == job]
 
     def deadline_s(self, job: str) -> float:
-        """Return when a job's lease ends unless it is extended; 0 where it has none."""
+        """Return when a job's lease ends unless it is extended; 0 if it has none."""
         leases = self.get("/v1/leases")["leases"]
         return max((lease["deadline_s"] for lease in leases if lease["job_id"] == job), default=0.0)
 

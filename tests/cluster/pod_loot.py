@@ -1,8 +1,8 @@
-"""What a hostile job tries from within its pod. Standard library only, and tells all.
+"""Attacks of a hostile job from within its pod. Standard library only, and reports all.
 
-``pod_loot.py TARGETS LOOT``, as ``loot.py`` beside it, whose attacks on a machine it uses. The
-tests run it twice: as a job, and in a pod of the cluster's administrator that may do everything,
-which shows that each attack would be seen if it got through.
+``pod_loot.py TARGETS LOOT``, as ``loot.py`` beside it; it uses that file's attacks on a machine.
+The tests run it twice: as a job, and in a pod of the cluster's administrator that may do
+everything, which shows that each attack would be seen if it got through.
 """
 
 # Paths come as texts, and go as such.
@@ -33,7 +33,7 @@ _PATCH = "application/strategic-merge-patch+json"
 
 
 def asked(url, token="", *, method="GET", body=None, kind="application/json"):
-    """Return what a server says; only who is not let in counts as refused."""
+    """Return a server's answer; only a denied access counts as refused."""
     request = urllib.request.Request(
         url,
         method=method,
@@ -50,7 +50,7 @@ def asked(url, token="", *, method="GET", body=None, kind="application/json"):
 
 
 def tokens(told):
-    """Return everything that could be a token here, from none to what was given for the tests."""
+    """Return everything that could be a token here, from none to the one given for the tests."""
     found = ["", "lh_invented", os.environ.get("LEASEHOLD_SECRET", ""), *told.get("goods", ())]
     for pattern in ("/var/run/secrets/**", "/run/secrets/**"):
         for path in glob.glob(pattern, include_hidden=True, recursive=True):
@@ -95,7 +95,7 @@ def scheduler(told, path, **more):
 
 
 def enrolling(told):
-    """Ask for a token of each node with what may vouch for its agent."""
+    """Ask for a token of each node with credentials that may vouch for its agent."""
     if "goods" in told:  # it would take the place of the node's agent, as that has enrolled before
         return "as the agents enrol themselves"
     bodies = [{"node": node, "secret": one} for node in told["nodes"] for one in tokens(told)]
@@ -116,7 +116,7 @@ def lines_of(address, *messages):
 
 
 def speaking_for(told):
-    """Tell agents of steps, and ask for deadlines, in the name of another lease."""
+    """Report steps to agents, and ask for deadlines, in the name of another lease."""
     host, _, port = os.environ.get("LEASEHOLD_ENDPOINT", "tcp://:0")[6:].rpartition(":")
     at = [(host, int(port))] + [(address, 8643) for address in told["agents"]]
     lease, steps = told["lease"], 0 if "goods" in told else 7  # the control changes nothing
@@ -182,7 +182,7 @@ def limits():
 
 
 def powers():
-    """Tell which capabilities the process has or could get, and what else holds it back."""
+    """Return the capabilities that the process has or could get, and other limits."""
     with open("/proc/self/status") as file:
         status = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
     held = {name: int(status[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")}
@@ -193,7 +193,7 @@ def powers():
 
 
 def attacks(told):
-    """Yield attacks by name. Each returns what it got, or "refused: " and why."""
+    """Yield attacks by name. Each returns its loot, or "refused: " and the reason."""
     jobs, prey = told["namespace"], told["pod"]
     pods, mark = f"/api/v1/namespaces/{jobs}/pods", told["mark"]
     core = f"/api/v1/namespaces/{told['release']}"
@@ -273,7 +273,7 @@ def flooding(port=8644, *, seconds=20.0):
 
 
 def staying():
-    """Be deaf to the end of the lease, and leave somebody behind."""
+    """Ignore the end of the lease, and leave a process behind."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for _ in range(2):

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 IMAGE = "leasehold.test/train:1"
 SERVICE = "leasehold.leasehold.svc"
 PASSWORD = f"correct-horse-{MARK}-7319"
-#: A job with secrets everywhere, on the network too. It says what it knows of its password.
+#: A job with secrets everywhere, on the network too. It prints its knowledge of its password.
 PREY = f"""
 import hashlib, http.server, os, pathlib
 for folder in ("/tmp", "/dev/shm"):
@@ -34,13 +34,13 @@ class Scene:
     """Bob's job, with secrets, and Eve's, which attack it from its own node and from another.
 
     Attributes:
-        loot: by the node of the attacker -> attack -> what it got; "control" is of the pod that
+        loot: by the node of the attacker -> attack -> its loot; "control" is of the pod that
             may do everything.
         tokens: of people.
         jobs: name -> job id.
         pod: Bob's, as it was when it ran.
         secret: the Secret of its secret variables.
-        before, after: what the attacks must not have changed.
+        before, after: state that the attacks must not have changed.
     """
 
     def __init__(self, cluster, installed):
@@ -122,7 +122,7 @@ class Scene:
         return f"https://{SERVICE}:{self.admin.base_url.port}"
 
     def _name_the_service(self):
-        """Let its certificate's name be found here; nobody outside of this namespace sees it."""
+        """Let its certificate's name be found here; it is invisible outside of this namespace."""
         hosts = self.cluster.folder / "hosts"
         address = self.cluster.nodes["node-2"].address
         hosts.write_text(f"127.0.0.1 localhost\n{address} {SERVICE}\n")
@@ -192,7 +192,7 @@ class Scene:
         return self.cluster.pods(NAMESPACE)
 
     def read(self, program, path, node=None):
-        """Return a file of a pod of the release, as who has taken it over."""
+        """Return a file of a pod of the release, read like an attacker in it."""
         (pod,) = (
             pod
             for pod in self.pods_of_release()
@@ -268,7 +268,7 @@ class Scene:
         self.loot[pod["spec"]["nodeName"]] = json.loads(own.read_text())
 
     def look(self):
-        """Return what the attacks must not change."""
+        """Return state that the attacks must not change."""
         nodes = self.admin.get("/v1/nodes").raise_for_status().json()["nodes"]
         jobs = [self.admin.get(f"/v1/jobs/{self.jobs[name]}").json() for name in ("prey", "sister")]
         tokens = self.admin.get("/v1/tokens").json()["tokens"]
@@ -302,5 +302,5 @@ class Scene:
 
 
 def decoded(secret):
-    """Return what a Secret holds."""
+    """Return a Secret's content."""
     return {name: base64.b64decode(v).decode() for name, v in secret["data"].items()}

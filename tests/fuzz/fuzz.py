@@ -185,7 +185,7 @@ class Fuzzer:
         self.tally.count("line", read=b'"notice"' in answer)
 
     async def _told_line(self, place: int, line: bytes) -> bytes:
-        """Return the answer to a line; empty where the agent has hung up."""
+        """Return the answer to a line; empty if the agent has hung up."""
         if place == len(self._lines):
             self._lines.append(await asyncio.open_unix_connection(self.world.endpoint))
         reader, writer = self._lines[place]

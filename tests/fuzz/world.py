@@ -221,7 +221,7 @@ class World:
                 raise AssertionError("the scheduler or the agent has ended") from task.exception()
 
     async def check(self) -> None:
-        """Make sure that all is well: nobody has ended, nothing was loaded anew, states agree.
+        """Make sure that all is well: nobody has ended, nothing was loaded again, states agree.
 
         Raises:
             AssertionError: it is not.

@@ -1,8 +1,8 @@
 """Nodes without machines: the Kubernetes scheduler and the kubelets of a test, in one thread.
 
-Pods are bound where their nodeSelector and free devices allow it, and move through their phases as
-a kubelet would tell it. What runs in them is a coroutine of the test (``pod_scripts``). Everything
-that ran is written down here, so the evidence shares nothing with what is tested.
+Pods are bound if their nodeSelector and free devices allow it, and move through their phases as
+a kubelet would report it. What runs in them is a coroutine of the test (``pod_scripts``). All runs
+are recorded here, so the evidence shares nothing with the tested code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FakeKubelets:
     Args:
         plane: the control plane.
         nodes: which nodes there are.
-        scripts: what a container does, by the first word of its command.
+        scripts: a container's action, by the first word of its command.
         namespace: of the pods.
 
     Attributes:
@@ -71,7 +71,7 @@ class FakeKubelets:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(30)
 
-    # -- what a test does to them ------------------------------------------------------------------
+    # -- actions of tests --------------------------------------------------------------------------
 
     def evict(self, name: str, message: str = "The node was low on resource: memory.") -> None:
         """End a pod as the kubelet does under memory pressure."""
@@ -145,7 +145,7 @@ class FakeKubelets:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._main())
-        except Exception as error:  # noqa: BLE001 - told to the test
+        except Exception as error:  # noqa: BLE001 - reported to the test
             self.faults.append(repr(error))
         finally:
             self._loop.close()
@@ -195,7 +195,7 @@ class FakeKubelets:
         await self._link.ask("PATCH", path, {"spec": {"taints": None}}, MERGE)
 
     async def _taint(self, node: FakeNode, *, lost: bool) -> None:
-        """Tell of a node as the node lifecycle controller does."""
+        """Report a node as the node lifecycle controller does."""
         condition = {
             "type": "Ready",
             "status": "Unknown" if lost else "True",

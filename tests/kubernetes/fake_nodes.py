@@ -1,4 +1,4 @@
-"""What a node, a pod and a container are to the fake kubelets, and what they write down."""
+"""Nodes, pods and containers of the fake kubelets, and their records."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Run:
         rank: of the member.
         node: where.
         workers: local indices by the agent's word.
-        devices: what the device plugin gave.
+        devices: those that the device plugin gave.
         begin_s: on the monotonic clock.
-        end_s: likewise; None while it runs.
+        end_s: as above; None while it runs.
         code: its exit code.
         forced: it was killed.
     """
@@ -85,7 +85,7 @@ class Run:
 
 @dataclass(kw_only=True)
 class Gang:
-    """What the members of an attempt's gang know of each other.
+    """The shared knowledge of the members of an attempt's gang.
 
     Attributes:
         met: processes of each rank that has begun.
@@ -98,18 +98,18 @@ class Gang:
 
 @dataclass(kw_only=True)
 class Container:
-    """What a script sees of the container that it is.
+    """A script's view of its container.
 
     Attributes:
         pod: the pod object.
         env: its variables, as the kubelet resolves them.
-        command: likewise.
+        command: as above.
         told: set at SIGTERM.
         volumes: what outlives pods: by job, ``[step, token]`` of every step that counts.
         living: containers that run now, by host name and domain.
         gangs: by domain.
         resolve: waits until a name of a pod resolves.
-        code: what it finds as /leasehold/code; None where that is not mounted.
+        code: its content of /leasehold/code; None if that is not mounted.
     """
 
     pod: dict[str, Any]
@@ -174,7 +174,7 @@ class World:
 
     Attributes:
         nodes: by name.
-        scripts: what a container does, by the first word of its command.
+        scripts: a container's action, by the first word of its command.
         namespace: of the pods.
         runs: every container that ran.
         volumes: see ``Container``.

@@ -50,7 +50,7 @@ class KubeletLink:
         await asyncio.sleep(0.2)  # for connections to close
 
     async def ask(self, method: str, path: str, body: Any = None, kind: str = "") -> Any:
-        """Ask until there is an answer; None where the object is not there or another one."""
+        """Ask until there is an answer; None if the object is not there or another one."""
         headers = {"Content-Type": kind or "application/json"}
         data = None if body is None else json.dumps(body)
         while True:

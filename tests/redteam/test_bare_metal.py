@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.redteam,
     pytest.mark.skipif(bool(missing), reason="; ".join(missing)),
 ]
-#: A job with secrets everywhere, which runs until it is told to leave.
+#: A job with secrets everywhere, which runs until it is asked to leave.
 VICTIM = f"""
 echo {MARK}-output; echo {MARK} > /tmp/secret; echo {MARK} > /dev/shm/secret
 echo {MARK} > "$LEASEHOLD_CHECKPOINT_DIR/secret"

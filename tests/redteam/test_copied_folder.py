@@ -13,7 +13,7 @@ import pytest
 from real_service import as_user, ready, running_service
 
 pytestmark = pytest.mark.redteam
-#: Says each 0.2 s who it is, until it is told to leave.
+#: Says each 0.2 s who it is, until it is asked to leave.
 JOB = """
 trap 'exit 75' TERM
 while :; do echo "$1 $LEASEHOLD_ATTEMPT $$" >> "$2"; sleep 0.2; done

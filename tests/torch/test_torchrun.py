@@ -130,7 +130,7 @@ async def scene(folder):
     assert gang.tenants[0].steps_done == left[0] < STEPS
 
     codes, text = await gang.run(folder / "c", 2, terminate)
-    assert all(codes), text  # torchrun says that it was told to go; that counts as released
+    assert all(codes), text  # torchrun says that it was asked to go; that counts as released
     again = [int(n) for n in re.findall(r"left early: rank \d, (\d+) steps", text)]
     assert len(again) == 2, text
     assert left[0] < again[0] == again[1] < STEPS

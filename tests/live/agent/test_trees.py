@@ -101,7 +101,7 @@ def test_a_lease_that_is_not_wanted_any_more_is_forgotten(tmp_path):
         trees.fault(lease(lease_id=8))  # on its way
         trees.keep(())
         await asyncio.sleep(0.1)
-        assert trees.fault(lease(lease_id=8)) is None  # asked for anew
+        assert trees.fault(lease(lease_id=8)) is None  # asked for again
         trees.keep(())
 
     asyncio.run(scene())

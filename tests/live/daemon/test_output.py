@@ -23,7 +23,7 @@ print("x" * 300_000)
 print("the end")
 sys.stderr.write("last words")
 """
-#: Rounds that outlast a restart on a busy machine: a job whose lease ends meanwhile begins anew.
+#: Rounds that outlast a restart on a busy machine: a job whose lease ends meanwhile begins again.
 SERVE = (
     "--no-auth",
     "--set=engine.round_length_s=15",

@@ -49,7 +49,7 @@ def wait_until(condition, within_s=120.0):
 
 @pytest.fixture
 def service(start, tmp_path):
-    """A scheduler and an agent; gives what kills it and starts it anew, ``leasehold``, the URL."""
+    """A scheduler and an agent; gives what kills it and starts it again, ``leasehold``, the URL."""
     state = f"--state-dir={tmp_path / 's'}"
     first = start("serve", state, "--port=0", *SERVE, quick=False)
     url = first.url

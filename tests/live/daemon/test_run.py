@@ -51,7 +51,7 @@ def wait_until(condition, within_s=90.0):
 
 @pytest.fixture
 def service(start, tmp_path):
-    """A scheduler and an agent; gives (the scheduler, what starts it anew, ``leasehold run``)."""
+    """A scheduler and an agent; gives (the scheduler, what starts it again, ``leasehold run``)."""
     state = f"--state-dir={tmp_path / 's'}"
     first = start("serve", state, "--port=0", *SERVE, quick=False)
     url = first.url

@@ -11,7 +11,7 @@ import time
 import pytest
 
 LEASEHOLD = (sys.executable, "-m", "leasehold")
-#: Tells what it finds, leaves something behind, and stays until it is told to leave.
+#: Tells what it finds, leaves something behind, and stays until it is asked to leave.
 TRAIN = """
 import os, pathlib, signal, sys, time
 import helper

@@ -1,4 +1,4 @@
-"""A scheduler with tokens, three agents, and users who have nothing but the command line."""
+"""A scheduler with tokens, three agents, and users with only the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEASEHOLD = (sys.executable, "-m", "leasehold")
 
 
 class User:
-    """Somebody at a shell of his own.
+    """A user at a shell.
 
     Args:
         name: his.
@@ -51,12 +51,12 @@ class User:
         self._env = _environment(folder) | {"LEASEHOLD_SERVER": url, "LEASEHOLD_TOKEN": token}
 
     def __call__(self, *words: str, code: int | None = 0, said: str = "") -> str:
-        """Run a command to its end and return what it prints.
+        """Run a command to its end and return its output.
 
         Args:
             words: behind ``leasehold``.
             code: which it has to end with; None for any.
-            said: what has to stand on its standard error.
+            said: required text on its standard error.
         """
         ran = subprocess.run(
             [*LEASEHOLD, *words],
@@ -78,7 +78,7 @@ class User:
         return self("submit", *words).split()
 
     def ask(self, *words: str) -> Any:
-        """Return what a command tells as JSON."""
+        """Return a command's output as JSON."""
         return json.loads(self(*words, "--json"))
 
     def until(self, question: tuple[str, ...], holds: Any) -> Any:
@@ -90,7 +90,7 @@ class User:
         return answer
 
     def watch(self, file: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
-        """Start a command that goes on until it is told to end."""
+        """Start a command that goes on until it is asked to end."""
         return subprocess.Popen(
             [*LEASEHOLD, *words],
             stdin=subprocess.DEVNULL,
@@ -126,7 +126,7 @@ class Programs:
         return log
 
     def stop(self) -> None:
-        """End all of them, agents first, and with them what is left of jobs."""
+        """End all of them, agents first, and with them the rest of jobs."""
         for process in reversed(self._running):
             process.send_signal(signal.SIGTERM)
             try:
@@ -161,7 +161,7 @@ class Cluster:
         self.users: dict[str, User] = {}
 
     def user(self, name: str, *words: str) -> User:
-        """Make a token for somebody, and give him a shell."""
+        """Make a token for a user, and give the user a shell."""
         file = self.folder / f"{name}.token"
         self.admin("token", "create", name, *words, "--out", str(file))
         token = file.read_text().strip()
@@ -198,7 +198,7 @@ class Cluster:
 
 
 class History:
-    """What ``leasehold watch`` shows somebody all day long."""
+    """The output of ``leasehold watch`` all day long."""
 
     def __init__(self, user: User, file: Path) -> None:
         self._file, self._stream = file, file.open("wb")

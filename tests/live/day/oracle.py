@@ -1,7 +1,7 @@
-"""What must be true of a day, from its history and its leases alone.
+"""Checks of a day, from its history and its leases alone.
 
 The history is what ``leasehold watch --json`` has printed, the leases what ``leasehold job --json``
-lists. Nothing here asks the scheduler why it did what it did.
+lists. Nothing here asks the scheduler for reasons.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ENDS = {"job_completed", "job_failed", "job_cancelled", "job_refused"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a job asks for.
+    """A job's request.
 
     Attributes:
-        project: whose quota it falls under.
+        project: the project with its quota.
         workers: how many at once.
         types: on which it may run.
         after: jobs that have to complete before.
-        held: whether it is submitted so that somebody has to release it.
+        held: whether it is submitted as held, so that a user must release it.
     """
 
     project: str
@@ -60,7 +60,7 @@ class Idling:
 
 @dataclass(slots=True, kw_only=True)
 class _Moment:
-    """Who waits and who holds what, as the history goes on."""
+    """Waiting jobs and held workers, as the history goes on."""
 
     wanted: Mapping[str, Wanted]
     quotas: Mapping[str, int]
@@ -119,7 +119,7 @@ class _Moment:
             most = self.quotas.get(wanted.project, math.inf)
             if held[wanted.project] + wanted.workers > most:
                 continue
-            # Where a quota counts those that were let in, others of the project wait for these.
+            # If a quota counts admitted jobs, others of the project wait for these.
             if job not in self.let_in and asked[wanted.project] + wanted.workers > most:
                 continue
             for worker_type in sorted(wanted.types):
@@ -136,11 +136,11 @@ def idling(
 
     Args:
         history: lines in order, from the start on.
-        wanted: job id -> what it asks for.
+        wanted: job id -> its request.
         quotas: project -> workers that it may hold.
 
     Returns:
-        Stretches of each type, whoever waited; the longest first.
+        Stretches of each type, for any waiting job; the longest first.
     """
     moment = _Moment(wanted=wanted, quotas=quotas)
     events = list(history)

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.long
 
 PROGRAMS = Path(__file__).parent / "programs"
 QUOTAS = {"vision": 4, "speech": 2, "nlp": 4}
-#: How long workers may idle beside a job that could have them. A round: what is free from its
-#: plan on is given away at its end.
+#: How long workers may idle beside a job that could have them. A round: workers free from its plan
+#: on are given away at its end.
 TOLERANCE_S = float(ROUND_S)
 LOOKED_AT = ("resnet-0", "script-4", "greedy", "mended", "overlong")
 GROUPINGS = ("project", "project,owner,worker-type", "job")
@@ -33,10 +33,10 @@ def python(name, *arguments):
 
 @dataclass
 class Day:
-    """What was submitted, and what has to become of it.
+    """The submissions, and their required results.
 
     Attributes:
-        wanted: job id -> what it asks for.
+        wanted: job id -> its request.
         ends: job id -> (status, reason or None, fewest attempts, most attempts).
     """
 
@@ -62,14 +62,14 @@ class Spent:
     """A day that is over.
 
     Attributes:
-        day: what was asked for.
-        events: the history, as one who watched all day has seen it.
-        jobs: job id -> what ``jobs`` tells.
+        day: the requests.
+        events: the history, as ``watch`` has shown it all day.
+        jobs: job id -> output of ``jobs``.
         leases: all of them, from the history.
-        told: what ``job`` tells of some.
+        told: output of ``job`` for some.
         usage: grouping -> rows of ``usage``.
         top: one look at ``top``.
-        logs: file -> what a program said.
+        logs: file -> output of a program.
     """
 
     day: Day

@@ -252,7 +252,7 @@ def test_another_configured_policy_is_asked_at_the_next_start(live):
         await stage.job(total_steps=90.0)
         generation = stage.state.engine.generation
         await stage.restart()
-        assert stage.state.engine.generation == generation  # nothing is asked anew
+        assert stage.state.engine.generation == generation  # nothing is asked again
         stage.settings = replace(stage.settings, policy=PolicyChoice(name="finish_time_fairness"))
         await stage.restart()
         assert stage.state.engine.generation == generation + 1

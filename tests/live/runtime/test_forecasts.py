@@ -1,4 +1,4 @@
-"""Expected times: the live state, replayed; and what is said where there are none."""
+"""Expected times: the live state, replayed; and what is said if there are none."""
 
 import asyncio
 import threading

@@ -1,7 +1,7 @@
 """A day in the life of a service, decision by decision, as it was when the file was written.
 
 A change of structure leaves ``golden/service.txt`` as it is. One that decides otherwise writes it
-anew (LEASEHOLD_GOLDEN=write), says why, and raises the version of the rules.
+again (LEASEHOLD_GOLDEN=write), says why, and raises the version of the rules.
 """
 
 import hashlib

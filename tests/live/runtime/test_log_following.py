@@ -159,7 +159,7 @@ def test_output_of_an_agent_that_sends_no_marks_is_waited_for_and_then_left_open
         await put(stage, b" words", offset=14)
         await follower.stays()
         await stage.wait(following.MARK_WAIT_S - 10)
-        await follower.stays()  # what came has begun the wait anew
+        await follower.stays()  # what came has begun the wait again
         await stage.wait(11)
         gaps = tuple(LogGap(attempt=1, node="n0", stream=s, told=False) for s in ("out", "err"))
         assert await follower.over() == LogEnd(complete=None, missing=gaps)

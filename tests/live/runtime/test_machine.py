@@ -224,7 +224,7 @@ class Play:
             self.do(self.stage.settle())
 
     def upgrade(self):
-        """Kill the service, and begin anew with a release that may decide otherwise."""
+        """Kill the service, and begin again with a release that may decide otherwise."""
         if self.stage.running:
             self.do(self.stage.crash())
         version.DECIDER += 1

@@ -112,7 +112,7 @@ def test_a_job_that_takes_longer_than_it_said_is_never_taken_for_complete(live):
 
 
 def test_a_job_that_overruns_is_not_served_first_for_that(live):
-    """One worker: what seems nearly done for ever would keep it for ever."""
+    """One worker: what seems nearly done without end would keep it without end."""
 
     async def story(stage):
         stage.world.totals["long"] = 500.0

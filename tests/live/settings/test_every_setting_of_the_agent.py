@@ -1,4 +1,4 @@
-"""A change of any setting of an agent, its times or its log changes what it does or says."""
+"""A change of any setting of an agent, its times or its log changes its actions or output."""
 
 import asyncio
 import contextlib
@@ -51,11 +51,11 @@ def setting(key, first, second, observe, *, own="", told=None, under=ALONE, **be
 
 
 def seen(story, **how):
-    """Return an observation: what a story of an agent finds."""
+    """Return an observation: the findings of a story of an agent."""
     return functools.partial(played_agent, story, **how)
 
 
-# -- what the scheduler hears ------------------------------------------------------------------
+# -- messages to the scheduler -----------------------------------------------------------------
 
 
 async def asked(stage):
@@ -119,7 +119,7 @@ def trusting(settings):
 
 @contextlib.contextmanager
 def heard():
-    """Keep what the agent logs, in ``text``."""
+    """Keep the agent's log, in ``text``."""
     said = SimpleNamespace(text="")
     handler = logging.Handler()
     handler.emit = lambda record: setattr(said, "text", f"{said.text}{record.getMessage()}\n")
@@ -227,7 +227,7 @@ async def left_over(stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Typed(ProcessJobs):
-    """The backend of a plugin, whose options name the type of its worker."""
+    """The backend of a plugin; its options name the type of its worker."""
 
     worker_type: str
 
@@ -258,7 +258,7 @@ def plugged(settings):
 def launched(settings):
     """Return by which command and in which groups the agent keeps a job apart; None if not at all.
 
-    The machine is taken to be one where that can be done, which needs root and bubblewrap. A
+    The machine is assumed to support that, which needs root and bubblewrap. A
     program that ends at once takes the place of the one that would start the job.
     """
 

@@ -43,8 +43,8 @@ QUICK = {
     "store.snapshot_entries": 1000,
     "policy.name": "fifo",
 }
-#: Does each step once, as far as it is the only one that does any, and says who has done it. The
-#: last step waits until it is told to finish.
+#: Does each step once, if no other process does, and records its process. The
+#: last step waits until it is asked to finish.
 JOB = """
 import json, os, pathlib, sys, time
 told = pathlib.Path(os.environ["LEASEHOLD_PROGRESS_FILE"])
@@ -120,7 +120,7 @@ class Machine:
         return program
 
     def log(self, name: str) -> str:
-        """Return what a program has said."""
+        """Return a program's output."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def serve(self, python: str, name: str, port: int | None = 0) -> subprocess.Popen[bytes]:
@@ -183,7 +183,7 @@ class Machine:
         return answers[-1]
 
     def get(self, path: str) -> list[Any]:
-        """Return the list that the scheduler tells."""
+        """Return the scheduler's list."""
         answer = self.ask("GET", path)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
@@ -194,7 +194,7 @@ class Machine:
         return {job["name"]: job["status"] for job in self.get("/v1/jobs")}
 
     def steps(self, name: str) -> list[tuple[int, int, int]]:
-        """Return (step, lease, process) of what a job has done."""
+        """Return (step, lease, process) of a job's work."""
         file = self.folder / f"{name}.steps"
         lines = file.read_text().splitlines() if file.exists() else []
         return [(int(a), int(b), int(c)) for a, b, c in map(str.split, lines)]
@@ -226,7 +226,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, url: str, commit: str) -> Iterator[Machine]:
-    # An agent that is root runs jobs as another user, who may not be able to run this Python.
+    # An agent that is root runs jobs as another user, which may not be able to run this Python.
     made = Machine(tmp_path, url, {} if commit == OLDEST else {"LEASEHOLD_AGENT__ISOLATION": "off"})
     yield made
     made.close()
@@ -261,7 +261,7 @@ def test_jobs_run_on_after_a_release_before_was_killed(machine: Machine, old_pyt
         assert [step for step, _, _ in done] == list(range(total)), "a step twice, or none"
         assert len(machine.get(f"/v1/jobs/{job_id}/attempts")) == 1
         assert len({process for _, _, process in done}) == 1, "it was started anew"
-    # Who came later ran under ids of leases that nobody had.
+    # Later jobs ran under new ids of leases.
     assert len({machine.steps(name)[0][1] for name in names}) == len(names)
 
 

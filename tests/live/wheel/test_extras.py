@@ -106,7 +106,7 @@ class Environment:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python there, without anything of this environment."""
         env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "200"}
-        env["NUMBA_DISABLE_JIT"] = "1"  # each environment would compile anew; it is imported
+        env["NUMBA_DISABLE_JIT"] = "1"  # each environment would compile again; it is imported
         return subprocess.run(
             [str(self.folder / "venv/bin/python"), *arguments],
             cwd=self.folder,

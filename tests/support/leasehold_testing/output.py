@@ -35,7 +35,7 @@ class FakeOutput:
         self.log: list[tuple[str, LogChunk]] = []
         self.refused = 0
         self.ends: dict[str, LogEnd] = {}
-        #: (lease, stream) -> whether its end was marked; None where its agent says nothing of ends.
+        #: (lease, stream) -> whether its end was marked; None if its agent says nothing of ends.
         self.marks: dict[tuple[int, str], bool | None] = {}
         self._pieces: dict[tuple[int, str], bytes] = {}
 

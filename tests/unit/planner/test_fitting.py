@@ -30,7 +30,7 @@ def fits(monkeypatch):
 
 
 def declared(*rates):
-    """Return a row of figures on the types above; 0 where there is none."""
+    """Return a row of figures on the types above; 0 if there is none."""
     return {name: Cell(declared=rate) for name, rate in zip(TYPES, rates, strict=True) if rate}
 
 

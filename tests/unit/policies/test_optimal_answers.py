@@ -1,6 +1,6 @@
 """Every policy on jobs of every shape: answers are feasible, and no other is better.
 
-Programs are written anew from the policies' docstrings, job by job, for scipy. Its prices prove
+Programs are written again from the policies' docstrings, job by job, for scipy. Its prices prove
 what no allocation can beat; the answers reach that but for a millionth. Policies that state no
 program, parts of a problem and the weights of least_remaining_work have tests of their own.
 """

@@ -1,6 +1,6 @@
 """Replays, decision by decision, as they were when the files were written.
 
-A change of structure leaves ``golden/`` as it is. One that decides otherwise writes it anew
+A change of structure leaves ``golden/`` as it is. One that decides otherwise writes it again
 (LEASEHOLD_GOLDEN=write) and says why.
 """
 

@@ -43,7 +43,7 @@ class Planted:
         before: lines of it.
         after: what becomes of them.
         what: in words.
-        equivalent: why nobody could notice it; empty where it is a fault.
+        equivalent: why nobody could notice it; empty if it is a fault.
     """
 
     name: str

@@ -59,7 +59,7 @@ class BlackHoles:
                 self._avoids[row.job_id] = row.nodes, now_s + AWAY_S
 
     def _has_others(self, row: AttemptRow, bad: set[str]) -> bool:
-        """Tell whether a job can run on nodes on which nothing has gone wrong for it."""
+        """Return whether a job can run on nodes on which nothing has gone wrong for it."""
         world = self._world
         if world.scenario.bookings:
             return False  # workers that are reserved for others do not count

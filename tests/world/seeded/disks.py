@@ -22,7 +22,7 @@ class LeaseOnDisk:
         lease: as the scheduler sent it.
         boot: of the machine when it began.
         deadline_s: on the lease clock, as ordered last.
-        terminated_s: when its processes were told to end, by order.
+        terminated_s: when its processes were asked to end, by order.
         unwanted: since it was no longer desired.
         noticed_s: by when they are to leave, if they were told.
         kill: whether it is to be ended by force.

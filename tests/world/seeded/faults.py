@@ -132,7 +132,7 @@ class Faults:
         await self._restart_scheduler(host, 0.3)
 
     async def _forget_commits(self, fault: Fault) -> None:
-        """Have the database forget what it was told of late; schedulers die by that, or notice."""
+        """Have the database forget what it was told recently; schedulers die by that, or notice."""
         world, chance = self._world, self._world.chance("forget")
         kept, until_s = world.lost.keep(), world.loop.now_s + chance.choice([1.0, 10.0, 10.0])
         while world.loop.now_s < until_s and world.lost.grants(kept) < 1 + fault.how % 3:

@@ -1,7 +1,7 @@
-"""Jobs as models: they step, checkpoint, heed notices or not, fail, hang, and leave evidence.
+"""Jobs as models: they step, checkpoint, obey or ignore notices, fail, hang, and leave evidence.
 
 Their state is a ledger of the steps that count, kept on storage that all nodes share, as in the
-soak test (``tests/chaos/job.py``). Whatever a process does it writes down at once; the oracle
+soak test (``tests/chaos/job.py``). A process records each action at once; the oracle
 reads nothing else of it.
 """
 
@@ -47,7 +47,7 @@ class Mishap:
 
 @dataclass(kw_only=True)
 class Model:
-    """What is true of a job.
+    """The truth about a job.
 
     Attributes:
         name: its id.
@@ -57,12 +57,12 @@ class Model:
         long_s: time of such a step.
         save_s: time of a checkpoint.
         save_every: steps between two checkpoints.
-        heeds: ``notice``, ``sigterm`` (its checkpoints are all that is left of it) or ``nothing``.
-        counted: whether it tells its steps.
-        mishaps: what is still to come.
+        heeds: obeys ``notice``, ``sigterm`` (only its checkpoints are left) or ``nothing``.
+        counted: whether it reports its steps.
+        mishaps: the faults still to come.
         checkpoints: steps -> ledger of (step, token); on storage that outlives all.
         lines: what its processes did, in order.
-        failures: how often it has failed by itself, by a rank that nobody had asked to leave.
+        failures: how often it has failed by itself, by a rank without a notice to leave.
     """
 
     name: str
@@ -135,13 +135,13 @@ class JobProcess:
         lease: that it runs under, as its node knows it.
         position: among the node's processes of the lease.
         node: its node.
-        pid: tells it from all others.
+        pid: identifies it.
         speed: of its worker.
-        record: told of each line.
+        record: called with each line.
         ended: called once it is gone.
 
     Attributes:
-        live: steps done, as it tells.
+        live: steps done, as it reports.
         done: steps checkpointed, likewise.
         code: its exit code; None while it lives.
         oom: whether it ran out of memory.
@@ -183,13 +183,13 @@ class JobProcess:
 
     @property
     def nonce(self) -> str:
-        """Likewise."""
+        """As above."""
         return self._lease.nonce
 
     # -- what others do to it -------------------------------------------------------------------
 
     def notice(self, on: bool) -> None:
-        """Tell it to leave, or that it may stay."""
+        """Ask it to leave, or let it stay."""
         if self._model.heeds == "notice":
             self._ask(on)
 

@@ -1,4 +1,4 @@
-"""A database that forgets its newest entries: what may be lost by that, and what must be said."""
+"""A database that loses its newest entries: allowed losses, and required messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from seeded.jobs import JobProcess
     from seeded.world import World
 
-#: Where the scheduler says that the database has lost entries.
+#: The scheduler's message that the database has lost entries.
 LOG = logging.getLogger("leasehold.driver")
 SAYS = "the database has lost its newest entries"
-#: Within what a lease that the database has lost ends once its node has reported it.
+#: Seconds within which a lost lease ends after its node has reported it.
 ENDS_S = 12.0
 
 
@@ -63,14 +63,14 @@ class LostCommits:
         self._reported: dict[tuple[int, str], tuple[str, float]] = {}
         #: their processes.
         self._processes: list[JobProcess] = []
-        #: hosts whose schedulers have loaded the state since.
+        #: hosts with schedulers that have loaded the state since.
         self._loaded: set[str] = set()
-        #: what the schedulers have said.
+        #: the schedulers' messages.
         self._said: list[str] = []
         self._watches: list[asyncio.Future[None]] = []
 
     def keep(self) -> MemoryStore:
-        """Return a copy of what the database holds now."""
+        """Return a copy of the database's present content."""
         return _copy(self._world.database.store)
 
     def grants(self, kept: MemoryStore) -> int:
@@ -102,11 +102,11 @@ class LostCommits:
         return leaders[0] == leaders[1]
 
     def loading(self, host: str) -> None:
-        """Note that a scheduler loads what is left."""
+        """Record that a scheduler loads the rest."""
         self._loaded.add(host)
 
     def has(self, lease_id: int, nonce: str) -> bool:
-        """Tell whether the database has lost a lease."""
+        """Return whether the database has lost a lease."""
         return (lease_id, nonce) in self._leases
 
     def began(self, process: JobProcess) -> bool:
@@ -146,7 +146,7 @@ class LostCommits:
                     world.blame(f"{self._leases[key]} is lost and still runs")
 
     def said(self, record: logging.LogRecord) -> bool:
-        """Take in what a scheduler logs; return whether it is to be printed."""
+        """Take in a scheduler's log; return whether it is to be printed."""
         text = record.getMessage()
         if SAYS in text:
             self._said.append(text)
@@ -174,7 +174,7 @@ class LostCommits:
         return {p.pid: numbers[p.lease_id, p.nonce] for p in self._processes}
 
     def verdict(self) -> Iterator[str]:
-        """Yield what must not be in the end."""
+        """Yield faults at the end."""
         for process in self._processes:
             if process.code is None:
                 yield f"a process of lost lease {process.lease_id} lives on"

@@ -29,7 +29,7 @@ class Machine:
     """A machine's name and clocks.
 
     Args:
-        loop: whose time is true.
+        loop: has the true time.
         name: also its address.
         rate: seconds that its clocks count in a second.
         offset_s: by which its wall clock is ahead at the beginning.
@@ -43,11 +43,11 @@ class Machine:
         self.offset_s, self.booted_s = offset_s, booted_s
 
     def steady_s(self) -> float:
-        """Return what the clock shows that nobody can set."""
+        """Return the steady clock, which cannot be set."""
         return self.booted_s + self.rate * self.loop.now_s
 
     def wall_s(self) -> float:
-        """Return what the wall clock shows."""
+        """Return the wall clock."""
         return EPOCH_S + self.offset_s + self.rate * self.loop.now_s
 
     def true_of_steady(self, steady_s: float) -> float:
@@ -64,7 +64,7 @@ class Network:
         lose: part of the messages that are lost.
         late: part of them that take seconds.
         repeat: part of the requests that arrive twice.
-        record: told of each message that arrives.
+        record: called with each message that arrives.
 
     Attributes:
         landed_s: when the last message arrives that takes seconds.
@@ -83,7 +83,7 @@ class Network:
         self._loop, self._chance, self.record = loop, chance, record
         self.lose, self.late, self.repeat = lose, late, repeat
         self.landed_s = 0.0
-        #: address -> (process, who answers there).
+        #: address -> (process, the server there).
         self.servers: dict[str, tuple[Process, Any]] = {}
         #: pairs of machines between which nothing passes.
         self.cut: set[frozenset[str]] = set()
@@ -97,17 +97,17 @@ class Network:
         return 0.001 + self._chance.expovariate(200.0)
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Tell whether nothing passes between two machines."""
+        """Return whether nothing passes between two machines."""
         return frozenset((one, other)) in self.cut
 
     def _passes(self, one: str, other: str) -> bool:
         return not self.is_cut(one, other) and self._chance.random() >= self.lose
 
     async def ask(self, source: str, target: str, request: Any) -> Any:
-        """Send a request and return its answer; waits for ever where one of them is lost.
+        """Send a request and return its answer; waits without end if one of them is lost.
 
         Raises:
-            ConnectionResetError: nobody listens there, or it died.
+            ConnectionResetError: no process listens there, or it died.
         """
         answered: asyncio.Future[Any] = self._loop.create_future()
 
@@ -136,7 +136,7 @@ class Network:
             async def work() -> None:
                 try:
                     value = await serve(source, request)
-                except Exception as error:  # noqa: BLE001 - a fault of what is tested
+                except Exception as error:  # noqa: BLE001 - a fault of the tested code
                     self._loop.failures.append(f"{target} fails at a request: {error!r}")
                     return
                 with contextlib.suppress(ValueError):
@@ -180,7 +180,7 @@ class Transport(httpx.AsyncBaseTransport):
 
         Raises:
             httpx.TimeoutException: no answer came in time.
-            httpx.ConnectError: nobody listens there, or it died meanwhile.
+            httpx.ConnectError: no process listens there, or it died meanwhile.
         """
         target = request.url.host
         times = request.extensions["timeout"]
@@ -199,16 +199,16 @@ class Transport(httpx.AsyncBaseTransport):
 
 
 class Database:
-    """The database: what it was told and has committed, it has.
+    """The database: it keeps each committed entry.
 
     Args:
-        record: told of each commit.
+        record: called with each commit.
         watch: called with an entry after it was committed.
-        loading: called with the machine whose scheduler loads its state.
-        server_s: what the clock of its own machine shows, which is right.
+        loading: called with the machine of a scheduler that loads its state.
+        server_s: the clock of its own machine, which is right.
 
     Attributes:
-        store: what it holds.
+        store: its content.
         away: machines that cannot reach it.
     """
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: How often a launch meets with trouble, and what kinds there are, in Kubernetes' words.
 TROUBLE = 0.1
-#: Within what a job fails on a node on which each job fails.
+#: Seconds within which a job fails on a node on which each job fails.
 SWALLOW_S = 0.2
 #: How long a process takes to end by SIGTERM while it launches.
 END_S = 0.05
@@ -107,7 +107,7 @@ class Supervisor:
         node.changed()
 
     def obey(self) -> None:
-        """Read the orders, and wait for the deadline that they tell."""
+        """Read the orders, and wait for their deadline."""
         if not self.alive:
             return
         entry, margin_s = self.entry, self._node.margin_s
@@ -144,7 +144,7 @@ class Supervisor:
             self._terminated = True
             for process in self.processes:
                 process.terminate()
-            if self._node.launch_s:  # SIGTERM ends what has not come to its first step
+            if self._node.launch_s:  # SIGTERM ends a process before its first step
                 self._node.loop.outside(END_S, self._end_launch)
             left_s = self.entry.lease.grace_s
             self._node.loop.outside(left_s, lambda: self.alive and self._kill())
@@ -212,12 +212,12 @@ class SimulatedNode:
     Args:
         loop: the time.
         machine: its clocks.
-        chance: decides what it does.
+        chance: decides its actions.
         worker_types: (n,) by local index.
         speeds: worker type -> steps per step of the slowest one.
-        models: job id -> what is true of it.
+        models: job id -> the truth about it.
         margin_s: from SIGKILL to a lease's deadline.
-        record: told of all that happens.
+        record: called with each event.
         began: called with each process of a job.
         believed: called with node, lease and the true time until which the agent takes it to hold.
         pids: counts processes.
@@ -255,7 +255,7 @@ class SimulatedNode:
         self.agent: Process | None = None
         self.lock: Process | None = None
         self.on_change: Callable[[], None] = lambda: None
-        #: looks at what the agent has accepted, whenever it asks what there is.
+        #: reads the leases that the agent has accepted, at each question for leases.
         self.look: Callable[[], None] = lambda: None
 
     @property
@@ -326,11 +326,11 @@ class Record(LeaseRecord):
     trouble: str = ""
 
     def runs(self) -> bool:
-        """Tell whether its processes have been seen."""
+        """Return whether its processes have been seen."""
         return self.entry.ran
 
     def report(self) -> LeaseReport:
-        """Return what the scheduler needs to know."""
+        """Return the report for the scheduler."""
         return LeaseReport(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
@@ -377,7 +377,7 @@ class SimulatedBackend(Backend):
         return self._logs_dir
 
     def place(self) -> str:
-        """Return where the processes run."""
+        """Return the places of the processes."""
         node = self._node
         return f"{node.hardware}/boot-{node.boot}/disk-{node.disk.serial}"
 
@@ -463,7 +463,7 @@ class SimulatedBackend(Backend):
         """Do nothing."""
 
     def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:
-        """Return what the inventory has said."""
+        """Return the result of the inventory."""
         return dict(inventory)
 
     def remarks(self) -> tuple[str, ...]:
@@ -471,7 +471,7 @@ class SimulatedBackend(Backend):
         return ()
 
     def perform(self, action: Action) -> None:
-        """Do what the reconciliation asks for."""
+        """Perform the actions of the reconciliation."""
         self._node.record("action", self._node.name, repr(action))
         node = self._node
         if isinstance(action, Renew):

@@ -1,6 +1,6 @@
-"""What must be true of a world as it runs.
+"""Checks of a world as it runs.
 
-What the database holds, what nodes were told and what really runs on them are compared.
+The database, the nodes' orders and the nodes' processes are compared.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from seeded.watched import WatchedLink, WatchedService
     from seeded.world import World
 
-#: Turns after which what a restart would begin with is compared with what is.
+#: Turns after which the state after a restart is compared with the present state.
 RECOVER_EVERY = 40
-#: Within what a cancelled job has left where nothing is in the way.
+#: Seconds within which a cancelled job has left if nothing delays it.
 CANCEL_S = 8.0
-#: Turns that may end before a policy is asked, or what it has said is told: the one at hand,
+#: Turns that may end before a policy is asked, or its answer is delivered: the one at hand,
 #: those of suspects.
 TURNS_TO_HEAR = 10
-#: Within what a question is answered where nothing is in the way.
+#: Seconds within which a question is answered if nothing delays it.
 OPEN_S = 15.0
 #: Journal entries without a snapshot, at most.
 MOST_ENTRIES = 120
@@ -85,7 +85,7 @@ class Oracle:
         world: the world.
 
     Attributes:
-        accepted: jobs whose submission was answered.
+        accepted: jobs with an answered submission.
         last_report: node -> a report that a scheduler has taken in.
     """
 
@@ -103,13 +103,13 @@ class Oracle:
         self._status: dict[str, JobStatus] = {}
         #: lease id -> journal entry with its end.
         self._over_since: dict[int, int] = {}
-        #: leases whose end a scheduler has asked for.
+        #: leases that a scheduler has revoked.
         self._revoked: set[int] = set()
         #: host -> (term and generation of the question that is open, since when).
         self._open: dict[str, tuple[tuple[int, int], float]] = {}
         #: host -> (problem that the policy was asked last, whether it has said something).
         self._policy: dict[str, tuple[Problem, bool]] = {}
-        #: (lease, node): parts of gangs that have ended for good.
+        #: (lease, node): parts of gangs that have ended finally.
         self._left: set[tuple[int, str]] = set()
         #: (term, node, incarnation) -> newest report of that agent that has counted.
         self._sequences: dict[tuple[int, str, float], int] = {}
@@ -134,7 +134,7 @@ class Oracle:
             self._world.blame(f"a process begins for {process.job} under {row}")
 
     def believed(self, node: str, lease_id: int, until_s: float) -> None:
-        """Look at what a node believes of a lease's end, in true time."""
+        """Check a node's belief of a lease's end, in true time."""
         slack_s = 0.35 + self._world.scenario.skew_s + self._world.clock_slack_s
         promised_s = self._promised.get(lease_id, 0.0) - EPOCH_S
         if until_s > promised_s + slack_s:
@@ -156,7 +156,7 @@ class Oracle:
                 )
 
     def loading(self, host: str) -> None:
-        """Look at a scheduler that leads, and does not know yet what there is."""
+        """Look at a scheduler that leads and has not loaded its state yet."""
         self._world.launches.loading()
         self._world.lost.loading(host)
         health = self._world.services[host].health()
@@ -180,7 +180,7 @@ class Oracle:
         return self._processes.pop(lease_id, [])
 
     def forget(self, store: MemoryStore) -> None:
-        """Judge by what the database holds now, after it has forgotten its newest entries."""
+        """Judge by the database as it is now, after it has lost its newest entries."""
         last = store.head().sequence
         self._over_since = {k: number for k, number in self._over_since.items() if number <= last}
         self._status = {job_id: row.status for job_id, row in store._jobs.items()}
@@ -205,11 +205,11 @@ class Oracle:
         refusal = answer[0].refusal if order.after and isinstance(answer, tuple) else ""
         never = "does not exist" in refusal and not self.refused.isdisjoint(order.after)
         if "has ended as" in refusal or never:
-            self.refused.add(order.name)  # what it waits for can never complete
+            self.refused.add(order.name)  # its dependency can never complete
             self.accepted.add(order.name)
             return
         if "does not exist" in refusal and not self._world.lost.jobs.isdisjoint(order.after):
-            return  # what it waits for is to be submitted again first
+            return  # its dependency must be submitted again first
         if not isinstance(answer, tuple) or answer[0].job_id != order.name:
             self._world.blame(f"{order.name} was not taken in: {answer!r}")
             return
@@ -243,7 +243,7 @@ class Oracle:
         return [driver for driver in drivers if driver is not None]
 
     def _left_over(self, report: NodeReport) -> bool:
-        """Tell whether a newer report of the node was taken in before."""
+        """Return whether a newer report of the node was taken in before."""
         told = (report.incarnation, report.sequence)
         nodes = (driver.view.nodes.by_name.get(report.node) for driver in self._leading())
         return any(node is not None and (node.incarnation, node.sequence) != told for node in nodes)
@@ -255,7 +255,7 @@ class Oracle:
         stale = current is None or current.token != desired["term"]
         for lease in desired["leases"]:
             if self._world.lost.has(lease["lease_id"], lease["nonce"]):
-                continue  # a leader tells of it that has not noticed yet, or has just been killed
+                continue  # a leader that has not noticed yet, or was just killed, sent it
             row = store.attempt(lease["lease_id"])
             if row is None:
                 self._world.blame(f"{node} is told of lease {lease['lease_id']}, on no record")
@@ -282,7 +282,7 @@ class Oracle:
                 )
 
     def committed(self, entry: Entry) -> None:
-        """Look at what has just been committed."""
+        """Check the last commit."""
         store = self._world.database.store
         for row in entry.projections.attempts:
             unwanted = self._cancelled - self._world.faults.requeued
@@ -323,11 +323,11 @@ class Oracle:
             self._status[state.job_id] = state.status
 
     def _check_quotas(self, held: dict[int, AttemptRow]) -> None:
-        """No moment has more workers held than quotas allow, whoever dies in it."""
+        """At no moment are more workers held than quotas allow, also if a process dies."""
         scenario = self._world.scenario
         if not scenario.quotas:
             return
-        # Somebody raises a quota now and then, and lowers it again: that takes back what is beyond.
+        # An operator raises a quota now and then, and lowers it again: that takes workers back.
         slack = any(fault.kind == "limit_project" for fault in scenario.faults)
         used = Counter(scenario.project_of(row.job_id) for row in held.values())
         together = sum(scenario.quotas.values()) + len(scenario.quotas) * slack
@@ -350,7 +350,7 @@ class Oracle:
                 self._world.blame(f"{event} tells of worker {worker}, on which a process ran")
 
     def _check_end(self, row: AttemptRow) -> None:
-        """Nothing may be left of a lease whose end is on record: its workers are given away."""
+        """If a lease's end is recorded, no process of it may be left; its workers are free."""
         for process in self._processes[row.lease_id]:
             if process.code is None:
                 self._world.blame(f"process {process.rank} of {row} lives on after its end")
@@ -389,7 +389,7 @@ class Oracle:
                 self._check_recovery(service, driver)
             self._check_order(driver)
             self._world.shares.turned(host, driver)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
+        except Exception as error:  # noqa: BLE001 - any error is a fault
             self._world.blame(f"{host}: {type(error).__name__}: {error}")
 
     def asked(self, host: str, problem: Problem) -> None:
@@ -402,7 +402,7 @@ class Oracle:
             self._policy[host] = problem, True
 
     def _check_question(self, host: str, driver: Driver) -> None:
-        """A question is answered, or asked anew."""
+        """A question is answered, or asked again."""
         question, now_s = driver.control.question, self._world.loop.now_s
         if question is None:
             self._open.pop(host, None)
@@ -442,7 +442,7 @@ class Oracle:
                 self._world.blame(f"a restart would not know that lease {lease_id} left {node}")
 
     def _has_left_in_part(self, driver: Driver) -> bool:
-        """Tell whether a part of a gang has ended for good since the last look."""
+        """Return whether a part of a gang has ended finally since the last look."""
         left = _forgotten(driver.control.state)
         news = left - self._left
         self._left |= left

@@ -12,7 +12,7 @@ from seeded.jobs import Mishap
 #: Worker types and their speeds.
 SPEEDS = {"v100": 2.0, "p100": 1.4, "k80": 1.0}
 POLICIES = ("max_min_fairness", "least_remaining_work", "fifo", "finish_time_fairness")
-#: Those that know a half-life; the only ones where what was used counts.
+#: Policies with a half-life; only they count past use.
 FADING = ("max_min_fairness", "hierarchical")
 #: Until when jobs are submitted and faults happen; then everything is mended.
 STORM_S = 60.0
@@ -20,7 +20,7 @@ STORM_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A job to submit; see ``jobs.Model`` for what it is like.
+    """A job to submit; ``jobs.Model`` describes it.
 
     Attributes:
         at_s: when.
@@ -31,7 +31,7 @@ class Order:
         held: whether it is held from the start.
         after: names of jobs that have to complete before.
         again: whether it is submitted a second time.
-        limit_s: how long it may hold workers in all; None for ever.
+        limit_s: how long it may hold workers in all; None: no limit.
         firm: whether it is not to be preempted.
         model: further fields of its model.
     """
@@ -51,7 +51,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Booking:
-    """A reservation that somebody makes; times count from the world's begin.
+    """A reservation by a user; times count from the world's begin.
 
     Attributes:
         at_s: when it is made.
@@ -60,9 +60,9 @@ class Booking:
         workers: how many.
         from_s: when its window begins.
         until_s: when that ends.
-        project: whose it is; empty where it is a job's.
-        job: likewise.
-        gone_s: when somebody deletes it; None for never.
+        project: its project; empty if it is a job's.
+        job: as above.
+        gone_s: when a user deletes it; None for never.
     """
 
     at_s: float
@@ -78,12 +78,12 @@ class Booking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong, or that somebody asks for.
+    """A fault, or a request of a user.
 
     Attributes:
         at_s: when.
         kind: the name of a method of ``faults.Faults``.
-        target: the index of who is hit.
+        target: the index of its target.
         for_s: how long.
         how: a number for the kind to make use of.
     """
@@ -120,7 +120,7 @@ class Scenario:
         projects: among which the jobs are divided.
         bookings: workers that are reserved for a time.
         budgets: project -> worker-seconds that it may use before everything is mended.
-        half_life_s: in which half of what was used is forgotten; 0 where it does not count.
+        half_life_s: in which half of what was used is forgotten; 0 if it does not count.
         launch_s: time of each launch, beside the moment that every launch takes.
     """
 
@@ -152,7 +152,7 @@ class Scenario:
         return self.projects[int(name[1:]) % len(self.projects)]
 
     def choice(self, name: str) -> PolicyChoice:
-        """Return a policy with the world's half-life, where it knows one."""
+        """Return a policy with the world's half-life, if the policy has one."""
         known = self.half_life_s and name in FADING
         return PolicyChoice(
             name=name, parameters={"usage_half_life_s": str(self.half_life_s)} if known else {}

@@ -1,4 +1,4 @@
-"""Who has what: reservations, budgets and use that fades, checked from rows and processes."""
+"""Checks of reservations, budgets and fading use, from rows and processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUIET_S = 10.0
 
 
 def faded_s(row: AttemptRow, now_s: float, half_life_s: float) -> float:
-    """Return what is left of a lease's worker-seconds, by the integral of its fading."""
+    """Return the rest of a lease's worker-seconds, by the integral of its fading."""
     end_s = now_s if row.ended_s is None else min(row.ended_s, now_s)
     if end_s <= row.start_s:
         return 0.0
@@ -55,7 +55,7 @@ def _in_us(time_s: float) -> int:
 
 
 class Shares:
-    """Looks at who has what it was promised.
+    """Checks that promises are kept.
 
     Args:
         world: the world.
@@ -67,13 +67,13 @@ class Shares:
         self._rows: dict[int, AttemptRow] = {}
         #: name -> reservation that was promised, and not given up since.
         self._kept: dict[str, Reservation] = {}
-        #: names of reservations whose job had ended at the last look.
+        #: names of reservations with an ended job at the last look.
         self._over: set[str] = set()
         #: (reservation, worker) -> since when it is one of its workers.
         self._joined: dict[tuple[str, int], float] = {}
         #: lease id -> deadline when it was looked at last.
         self._deadline: dict[int, float] = {}
-        #: reservations whose first moment without others was told.
+        #: reservations with a recorded first moment without others.
         self._cleared: set[str] = set()
         #: (reservation, job) -> since when the job waits while enough of the workers idle.
         self._waits: dict[tuple[str, str], float] = {}
@@ -149,7 +149,7 @@ class Shares:
         return rule.admits(project=project, user="user", job=job_id)
 
     def committed(self, entry: Entry) -> None:
-        """Look at what has just been committed: a spent budget gets nothing new."""
+        """Check the last commit: a spent budget gets nothing new."""
         later: list[tuple[AttemptRow, float]] = []
         for row in entry.projections.attempts:
             before = self._rows.get(row.lease_id)
@@ -178,7 +178,7 @@ class Shares:
                     )
 
     def forget(self, store: MemoryStore) -> None:
-        """Count what the database holds now, after it has forgotten its newest entries."""
+        """Count by the database as it is now, after it has lost its newest entries."""
         self._rows = dict(store._attempts)
 
     def _of(self, project: str) -> list[AttemptRow]:
@@ -220,7 +220,7 @@ class Shares:
     # -- reservations -----------------------------------------------------------------------------
 
     def _check_known(self, state: ControlState) -> Iterator[str]:
-        """Every reservation that was promised is in force, and for whom it was promised."""
+        """Every reservation that was promised is in force, and for its owner."""
         for name, rule in list(self._kept.items()):
             if rule.job and rule.job not in state.jobs.by_id:  # it has ended
                 # The engine does not know a job that ends because of a dependency. It hears of
@@ -293,7 +293,7 @@ class Shares:
     def _check_processes(
         self, rule: Reservation, lease_id: int, joined: dict[tuple[str, int], float]
     ) -> Iterator[str]:
-        """Nobody else runs there in the window, if it was known in time whose workers they are."""
+        """No other job runs there in the window, if the owner of the workers was known in time."""
         row, now_s = self._rows.get(lease_id), self._now_s
         if row is None:
             return
@@ -333,7 +333,7 @@ class Shares:
     def _check_served(
         self, state: ControlState, rule: Reservation, workers: set[int], usable: Any
     ) -> Iterator[str]:
-        """Whoever it is for does not wait while enough of its workers are idle."""
+        """The owner does not wait while enough of its workers are idle."""
         world, now_s = self._world, self._now_s
         held = {w for live in state.leases.by_id.values() for w in live.lease.workers}
         idle = [w for w in workers if usable[w] and w not in held]
@@ -365,7 +365,7 @@ class Shares:
     # -- budgets and use that fades ---------------------------------------------------------------
 
     def _check_spending(self, state: ControlState) -> Iterator[str]:
-        """Control counts as the rows say, whoever has counted before; nobody is stopped early."""
+        """Control counts as the rows say, also under a new leader; no job is stopped early."""
         scenario = self._world.scenario
         if not state.budgets.counted:
             return
@@ -399,7 +399,7 @@ class Shares:
                 )
 
     def recovered(self, state: ControlState, found: ControlState) -> None:
-        """Look at what a restart would begin with, beside what is."""
+        """Compare the state after a restart with the present state."""
         if found.reservations != state.reservations:
             self._world.blame(f"a restart would know {found.reservations}")
         for problem in (*self._check_use(found), *self._check_known(found)):

@@ -36,7 +36,7 @@ class Verdict:
         self._oracle = world.oracle
 
     def all_ended(self) -> bool:
-        """Tell whether every job has come to its end, and nothing is left of it."""
+        """Return whether every job has come to its end, and nothing is left of it."""
         store = self._world.database.store
         rows = [store.job(name) for name in self._world.orders if name not in self._oracle.refused]
         return all(row is not None and row.status in ENDED for row in rows) and not (
@@ -168,7 +168,7 @@ class Verdict:
         if [row.attempt for row in rows] != list(range(1, len(rows) + 1)):
             yield f"{job_id}: its attempts are {[row.attempt for row in rows]}"
         steps = [row.steps_done for row in rows if row.ended_s is not None]
-        # Who has ended and is requeued begins anew.
+        # Who has ended and is requeued begins again.
         if steps != sorted(steps) and job_id not in self._world.faults.requeued:
             yield f"{job_id}: its steps shrink: {steps}"
         for one, other in itertools.pairwise(rows):

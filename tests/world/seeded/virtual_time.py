@@ -1,9 +1,8 @@
-"""An event loop whose time is virtual, and processes on it that can be killed and frozen.
+"""An event loop with virtual time, and processes on it that can be killed and frozen.
 
 Nothing here waits: when nothing is ready the clock jumps to the next timer. All processes of the
-world share the loop; each callback belongs to the process in whose context it was scheduled, so a
-process that is killed stops between two callbacks and runs not even its ``finally`` blocks, as
-after ``kill -9``.
+world share the loop; each callback belongs to the process that scheduled it, so a process that is
+killed stops between two callbacks and runs not even its ``finally`` blocks, as after ``kill -9``.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Process:
         self.loop.call_soon(function, *args, context=context)
 
     def kill(self) -> None:
-        """Stop it for good, at once."""
+        """Stop it finally, at once."""
         if self.alive:
             self.alive = self.frozen = False
             self._held.clear()
@@ -86,7 +85,7 @@ class Process:
         self.loop.take_back(held)
 
     def may_run(self, handle: asyncio.Handle) -> bool:
-        """Tell whether a callback is to be run now; one of a frozen process is kept."""
+        """Return whether a callback is to be run now; one of a frozen process is kept."""
         if self.dies_in is not None and self.alive and not self.frozen:
             self.dies_in -= 1
             if self.dies_in < 0:
@@ -96,7 +95,7 @@ class Process:
         return self.alive and not self.frozen
 
 
-#: Whose code is running; None for the world itself.
+#: The process of the running code; None for the world itself.
 RUNNING: contextvars.ContextVar[Process | None] = contextvars.ContextVar("running", default=None)
 
 
@@ -189,7 +188,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.call_later(delay_s, function, *args, context=context)
 
     def run_in_executor(self, executor, func, *args):
-        """Call a function as a thread would: at some later moment, and tell later still."""
+        """Call a function as a thread would: at a later moment; deliver the result later still."""
         future = self.create_future()
         process = RUNNING.get()
         told_s = self._delay_s()
@@ -197,7 +196,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         def work() -> None:
             try:
                 result, error = func(*args), None
-            except Exception as failure:  # noqa: BLE001 - it belongs to whoever waits
+            except Exception as failure:  # noqa: BLE001 - it belongs to the caller that waits
                 result, error = None, failure
             if process is None or process.alive:
                 self.call_later(told_s, tell, result, error)

@@ -34,7 +34,7 @@ class WorldSolver(InlineSolver):
     Attributes:
         fails: part of the questions to which there is no answer.
         asked: called with each problem.
-        done: likewise, as soon as it is answered, or is not.
+        done: as above, as soon as it is answered, or is not.
     """
 
     def __init__(self, chance: random.Random, mean_s: float) -> None:

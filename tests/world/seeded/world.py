@@ -64,7 +64,7 @@ MARGIN_S = 1.0
 DRAIN_S = 150.0
 #: Launches of a job for which there is time besides.
 LAUNCHES = 8
-#: How long nodes may hold what has ended: a poll that nobody answers lasts 6 s, its retry waits.
+#: How long nodes may hold ended leases: a poll without an answer lasts 6 s, its retry waits.
 SETTLE_S = 20.0
 #: A process that is asked to end does so within.
 STOP_S = 10.0
@@ -90,7 +90,7 @@ class Outcome:
     Attributes:
         seed: its own.
         digest: of everything that happened.
-        problems: what must not be.
+        problems: faults.
         counts: of what happened, by name.
         until_s: its virtual time at the end.
     """
@@ -176,7 +176,7 @@ class World:
             node.launch_s = self.scenario.launch_s
         self.faults = Faults(self)
         self.mended = self.calm = self.limited = self.lifted = False
-        #: by how much the leaders' clocks may be wrong besides: somebody has set them.
+        #: by how much the leaders' clocks may be wrong besides: a person has set them.
         self.clock_slack_s = sum(
             0.3 if fault.kind == "jump_clock" else CATCH_UP * (fault.for_s + 1.0)
             for fault in self.scenario.faults
@@ -231,7 +231,7 @@ class World:
             print(line[:600])
 
     def blame(self, problem: str) -> None:
-        """Note what must not be."""
+        """Record a fault."""
         text = f"at {self.loop.now_s:.3f} s: {problem}"
         if text not in self.problems:
             self.problems.append(text)
@@ -305,7 +305,7 @@ class World:
             await self._end()
 
     async def _end(self) -> None:
-        """Stop everything as an operator does, and look at what is left for the next start."""
+        """Stop everything as an operator does, and check the state for the next start."""
         self.calm = True
         for node in self.nodes:
             assert node.agent is not None
@@ -324,7 +324,7 @@ class World:
         process.spawn(self._schedule(host, process, holder or host))
 
     def end_scheduler(self, host: str) -> None:
-        """End a scheduler for good."""
+        """End a scheduler finally."""
         self.schedulers.pop(host).kill()
         self.services.pop(host, None)
         self.network.servers.pop(host, None)
@@ -470,7 +470,7 @@ class World:
         self.limited = True
 
     def limits_of(self, project: str, more: int = 0) -> ProjectLimits:
-        """Return what a project may have, and so many workers more."""
+        """Return a project's limits, and so many workers more."""
         quota = self.scenario.quotas.get(project)
         budget_s = None if self.lifted else self.scenario.budgets.get(project)
         return ProjectLimits(
@@ -481,7 +481,7 @@ class World:
         )
 
     async def _lift_budgets(self) -> None:
-        """Let those go on whose budgets are spent."""
+        """Let projects with spent budgets go on."""
         self.lifted = True
         for project in sorted(self.scenario.budgets):
             limits = self.limits_of(project)

@@ -22,7 +22,7 @@ class Case:
     Attributes:
         alert: the one that fires.
         bad: series -> values, on which it does.
-        good: likewise, on which it does not; what it leaves out is as in ``bad``.
+        good: as above, on which it does not; what it leaves out is as in ``bad``.
         at: when, since the first scrape.
         labels: of the alert, beside its severity.
         value: of the expression, as annotations have it.

@@ -203,7 +203,7 @@ def test_a_node_is_not_believed_that_it_used_more_than_it_held():
     held_us = (service.now_s - service.live.lease.start_s) * 1e6
     gpu = service.live.gpu
     assert gpu.gpu_used_us <= gpu.gpu_measured_us <= held_us
-    for _ in range(5):  # nor by beginning anew again and again
+    for _ in range(5):  # nor by repeated restarts
         service.told["n0"] = (0.0, 0.0)
         service.wait(1.0, 0.5)
         service.told["n0"] = (1e6, 1e6)

@@ -169,7 +169,7 @@ def test_one_job_that_fails_again_and_again_is_held_against_no_node() -> None:
 
 
 def test_what_happens_at_once_counts_once() -> None:
-    """A machine that starts anew loses all that ran there."""
+    """A machine that starts again loses all that ran there."""
     cluster = Cluster(quarantine_after=2)
     job = cluster.end("bad", LeaseEnd.LOST)
     (fault,) = cluster.state.health.faults["bad"]

@@ -308,7 +308,7 @@ def test_in_any_run_nobody_else_is_there_and_a_restart_changes_nothing(data):
         seen.run(until_s=stop_s, step_s=40.0)
         shell.restart()
     seen.run(until_s=1600.0, step_s=40.0)
-    # Whoever is told to leave may take as long as its notice.
+    # Whoever is asked to leave may take as long as its notice.
     begin_s = {rule.name: rule.from_s for rule in rules}
     assert [one for one in seen.wrong if one[0] > begin_s[one[2]] + shell.release_delay_s] == []
 
