@@ -23,11 +23,11 @@ settings.register_profile("leasehold", derandomize=True, deadline=None, database
 settings.register_profile("explore", deadline=None, database=None, print_blob=True)
 settings.load_profile("leasehold")
 
-# Where the tests run as root, agents would give jobs users of their own, who could not reach the
+# If the tests run as root, agents would give jobs users of their own, which could not reach the
 # tests' folders. Tests of that ask for it.
 os.environ.setdefault("LEASEHOLD_AGENT__ISOLATION", "off")
 
-# A shell starts what runs in the background with interrupts ignored, and children inherit that:
+# A shell starts background processes with interrupts ignored, and children inherit that:
 # commands that a test interrupts would go on without end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -33,7 +33,7 @@ DATABASE = {"restart": (1.0, 0.0, 0.0)}
 OPERATOR = {
     "drain": (1.0, 2.0, 8.0),
     "cordon": (0.5, 2.0, 8.0),
-    "drain unheard": (1.0, 5.0, 9.0),  # of a node whose network has just been cut
+    "drain unheard": (1.0, 5.0, 9.0),  # of a node that was just cut off
 }
 
 #: Mean time between two faults of a kind, in seconds, for the size that is soaked in full.
@@ -57,7 +57,7 @@ class Fault:
         kind: see the tables above.
         target: number of the scheduler, agent or node.
         for_s: until it is mended.
-        strength: between 0 and 1; what it means depends on the kind.
+        strength: between 0 and 1; its meaning depends on the kind.
     """
 
     at_s: float
@@ -78,7 +78,7 @@ def draw_faults(
         for_s: how long things go wrong.
         agents: how many there are; faults on them come in proportion.
         schedulers: how many there are.
-        databases: 1 where the database can be restarted, else 0.
+        databases: 1 if the database can be restarted, else 0.
     """
     targets = {
         "scheduler": schedulers,

@@ -1,8 +1,8 @@
 """The network between one agent and the schedulers: cut, slow, lossy, doubling, out of order.
 
-A proxy in the test's process that understands just enough HTTP/1.1 to know where a message ends.
+A proxy in the test's process that understands just enough HTTP/1.1 to find the end of a message.
 Each request goes upstream on a connection of its own, so that a fault hits one message and not the
-state of a connection that nobody looks at.
+state of an unused connection.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Wire:
     Attributes:
         targets: ports of the schedulers.
         chance: every choice comes from here.
-        ports: where the agent is to connect instead, in the order of ``targets``.
+        ports: ports to which the agent is to connect instead, in the order of ``targets``.
         up, down: whether requests, and answers, get through. What does not waits.
         delay_s: each message waits up to so long.
         reset: how probably a connection breaks in the middle of an answer.
         double: how probably a report is delivered twice.
         refuse: while cut, connections are refused; otherwise they hang.
-        counts: what was done to messages.
+        counts: faults of messages.
     """
 
     targets: tuple[int, ...]
@@ -84,7 +84,7 @@ class Wire:
             self.drop()
 
     def heal(self) -> None:
-        """Be a good network again; what has waited is delivered now."""
+        """Be a good network again; waiting messages are delivered now."""
         self.up = self.down = True
         self.refuse = False
         self.delay_s = self.reset = self.double = 0.0

@@ -1,4 +1,4 @@
-"""A cluster of two nodes with unlike workers on this machine, and what is installed on it."""
+"""A cluster of two nodes with unlike workers on this machine, and its installed programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-#: What the nodes' labels and resources say of their workers.
+#: The workers in the nodes' labels and resources.
 PRODUCTS = {"node-1": "Tesla-V100-SXM2-16GB", "node-2": "Tesla-K80"}
 #: A second kind of worker, which both nodes have: gangs run on it.
 BOTH = "Instinct-MI100"
-#: Of the one kind a device plugin tells the kubelet, which hands it out as it hands out GPUs. The
+#: A device plugin reports one kind to the kubelet, which hands it out like GPUs. The
 #: other is written into the node's status by hand, as docs/how-to/try-on-kind.md does it.
 PLUGGED, WRITTEN = "nvidia.com/gpu", "amd.com/gpu"
 
@@ -78,12 +78,12 @@ class Cluster:
         return dict(self.api(lambda api: api.get(f"/api/v1/nodes/{name}")))
 
     def is_ready(self, name: str) -> bool:
-        """Return whether a node is ready, by the word of the API server."""
+        """Return whether a node is ready, as the API server says."""
         conditions = self.node(name)["status"]["conditions"]
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
     def offer_workers(self, name: str) -> None:
-        """Have a node offer workers: resources, and labels that tell of products."""
+        """Have a node offer workers: resources, and labels with products."""
         labels = {
             "nvidia.com/gpu.present": "true",
             "nvidia.com/gpu.product": PRODUCTS[name],
@@ -158,13 +158,13 @@ class Cluster:
 
 
 def _thread(work: Callable[..., object], *arguments: object) -> Callable[[], None]:
-    """Begin some work aside; the returned function waits for it, and fails where it has failed."""
+    """Begin some work aside; the returned function waits for it, and fails if it has failed."""
     failures: list[BaseException] = []
 
     def attempt() -> None:
         try:
             work(*arguments)
-        except BaseException as error:  # noqa: BLE001 - raised by who waits
+        except BaseException as error:  # noqa: BLE001 - raised by the caller that waits
             failures.append(error)
 
     thread = threading.Thread(target=attempt, daemon=True)

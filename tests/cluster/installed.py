@@ -60,7 +60,7 @@ class Installed:
 
     def install(self, chart: Path = CHART, *more: str) -> None:
         """Install the chart and wait until every part of it says that it is ready."""
-        # Nobody provides volumes here: what a file server would offer lies on the machine.
+        # The cluster provides no volumes: the files of a file server are on the machine.
         for folder in (self.checkpoints, self._state):
             folder.mkdir()
             folder.chmod(0o777)  # a host's folder does not become the pod's own
@@ -137,7 +137,7 @@ class Installed:
         )
 
     def authority(self) -> str:
-        """Return whom to trust, as PEM; empty: it speaks HTTP, as the first release does."""
+        """Return the trusted certificates, as PEM; empty for HTTP, as in the first release."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets"
         for secret in self._cluster.api(lambda api: api.get(path))["items"]:
             if secret["metadata"]["name"] == "leasehold-tls":

@@ -1,9 +1,8 @@
-"""Hostile pods that really run: a job's, an agent that was taken over, and who looks for secrets.
+"""Hostile pods that really run: a job's, a captured agent's, and one that looks for secrets.
 
 What templates may say is attacked in tests/redteam/test_hostile_pods.py, and admission in
 tests/kubernetes/test_chart.py. Here is what comes after: pods with containers, kubelets, networks.
-No network plugin of this cluster heeds NetworkPolicies, so whatever is refused here is refused
-without them.
+No network plugin of this cluster applies NetworkPolicies, so all refusals here are without them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from scene import PASSWORD, Scene, decoded
 
 pytestmark = pytest.mark.redteam
 PODS = f"/api/v1/namespaces/{JOBS}/pods"
-#: Attacks of ``pod_loot.py`` by what they are about.
+#: Attacks of ``pod_loot.py`` by subject.
 LOOT = {
     "account token": "reads the token of an account",
     "agent token": "reads the token of its node's agent",
@@ -179,7 +178,7 @@ def test_the_secret_of_a_pod_belongs_to_the_pod_and_holds_nothing_else(scene):
 
 
 def test_a_job_that_names_the_secret_of_a_neighbour(scene):
-    """Nobody tells the name; but who has it gets nothing either."""
+    """The name is secret; but an attacker with the name gets nothing either."""
     name = scene.secret_name()
     reference = {"secretKeyRef": {"name": name, "key": "PASSWORD"}}
     taken = {"name": "job", "env": [{"name": "LOOT", "valueFrom": reference}]}

@@ -72,8 +72,8 @@ class Fuzzer:
     """Sends messages.
 
     Args:
-        world: whom to.
-        seed: of what is drawn.
+        world: the receivers.
+        seed: of all draws.
     """
 
     def __init__(self, world: World, seed: int) -> None:
@@ -160,7 +160,7 @@ class Fuzzer:
     # -- to the agent -----------------------------------------------------------------------------
 
     async def told(self) -> None:
-        """Let an agent read what it is told, and decide what to do."""
+        """Let an agent read its orders, and decide its actions."""
         desired = await self.world.service.desired_json("real", after=(0, 0), wait_s=0.0)
         message = json.loads(desired)
         try:
@@ -172,9 +172,9 @@ class Fuzzer:
         self.tally.count("told", read=True)
 
     async def line(self, number: int, secrets: list[str]) -> None:
-        """Tell the agent something as a job does, and wait for its answer.
+        """Send the agent a job's message, and wait for its answer.
 
-        Who has not said whose it is within some time is hung up on, and calls again; a line at
+        A caller without a secret within some time is disconnected, and calls again; a line at
         which the agent hangs up a second time is a fault.
         """
         place = number % CONNECTIONS

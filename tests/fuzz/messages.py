@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BROKEN, GARBLED = 0.3, 0.02
 #: Worker types that a node has: few, for it is another node with others.
 TYPES = ("fz-a", "fz-b")
-#: What is beyond some bound, or of another kind, wherever it is put.
+#: Values beyond some bound, or of another kind, for any field.
 STRANGE: tuple[Any, ...] = (
     *(None, True, False, [], {}, [[]], {"": {}}, "", " ", "0", "NaN", "a\0b", "\ud800", "\x1b[2J"),
     *(-1, 0, 1, 1.0, -0.0, 0.5, 1e308, float("nan"), float("inf"), float("-inf")),
@@ -42,7 +42,7 @@ class Messages:
     def __init__(self, random: random.Random) -> None:
         self.random = random
 
-    # -- what may be sent -------------------------------------------------------------------------
+    # -- valid messages --------------------------------------------------------------------------
 
     def count(self, most: int = bounds.MOST_COUNT) -> int:
         """Return a number up to a bound, small ones and the edges most often."""
@@ -55,7 +55,7 @@ class Messages:
         return draw.choice((0, 0.0, 1, draw.uniform(0, 100), draw.uniform(0, most), most))
 
     def words(self, longest: int = 60) -> str:
-        """Return what is said to people: any characters, seldom very many."""
+        """Return a message to people: any characters, seldom very many."""
         draw = self.random
         many = longest if draw.random() < 0.02 else 20
         ranges = ((32, 126), (32, 126), (0, 31), (127, 0xD7FF), (0xE000, 0x10FFFF))
@@ -119,11 +119,11 @@ class Messages:
         }
 
     def device(self) -> str:
-        """Return what a node calls an accelerator."""
+        """Return a node's name of an accelerator."""
         return f"GPU-{self.random.randrange(1 << 64):x}"
 
     def line(self, secret: str) -> dict[str, Any]:
-        """Return what a job tells its agent."""
+        """Return a job's message to its agent."""
         draw = self.random
         message: dict[str, Any] = {
             "rank": self.count(bounds.MOST_RANKS),
@@ -134,7 +134,7 @@ class Messages:
         told = {name: value for name, value in message.items() if draw.random() < 0.7}
         return {"secret": secret, **told}
 
-    # -- what may not -----------------------------------------------------------------------------
+    # -- invalid messages ------------------------------------------------------------------------
 
     def encoded(self, message: dict[str, Any]) -> bytes:
         """Return a message as JSON, broken now and then."""

@@ -1,4 +1,4 @@
-"""What is fuzzed: a real scheduler behind its REST application, and a real agent that it leads.
+"""The fuzzed parts: a real scheduler behind its REST application, and a real agent that it leads.
 
 The scheduler keeps its state in SQLite and has three nodes that the fuzzer speaks for; on the
 fourth a real agent runs processes, to which the fuzzer speaks as a job.
@@ -161,7 +161,7 @@ class World:
             raise AssertionError(result.refusal)
 
     def job_secrets(self) -> list[str]:
-        """Return what the processes under the agent's leases prove themselves with."""
+        """Return the secrets of the processes under the agent's leases."""
         found = []
         for path in (self.folder / "agent" / "leases").glob("*/lease.json"):
             with contextlib.suppress(OSError, ValueError, KeyError):
@@ -211,17 +211,17 @@ class World:
         return status
 
     def check_alive(self) -> None:
-        """Make sure that nobody has ended.
+        """Make sure that no part has ended.
 
         Raises:
-            AssertionError: somebody has; from the error, where there is one.
+            AssertionError: a part has; from its error, if there is one.
         """
         for task in self._tasks:
             if task.done():
                 raise AssertionError("the scheduler or the agent has ended") from task.exception()
 
     async def check(self) -> None:
-        """Make sure that all is well: nobody has ended, nothing was loaded again, states agree.
+        """Make sure that all is well: no part has ended, nothing was reloaded, states agree.
 
         Raises:
             AssertionError: it is not.

@@ -53,7 +53,7 @@ SETTINGS: dict[str, Any] = {
 RELEASE, NAMESPACE, JOBS = "lh", "gpus", "leasehold-jobs"
 COUNTER = f"{RELEASE}-leasehold-foreign"
 VALUES = "scheduler: {tls: {mode: none}}\n"
-#: Runs a script by the sources of a folder, whatever is installed here.
+#: Runs a script by the sources of a folder, independent of installed packages.
 _RUN = """
 import runpy, sys
 sys.path.insert(0, sys.argv[1])
@@ -120,7 +120,7 @@ class Installation:
     """A scheduler with SQLite, an agent per node, and what counts the pods of others.
 
     Args:
-        plane: where the chart is installed.
+        plane: the cluster with the chart.
         nodes: where agents run.
         folder: of everything that they write.
         api_url: another address of the API server for the agents, such as a proxy's.
@@ -190,7 +190,7 @@ class Installation:
         )  # fmt: skip
 
     def _mount_credentials(self) -> str:
-        """Write what the scheduler's pod would find mounted; return the administrator's token."""
+        """Write the mounted files of the scheduler's pod; return the administrator's token."""
         account = self.folder / "account"
         account.mkdir()
         own = self._plane.account_token(NAMESPACE, f"{RELEASE}-leasehold-scheduler")
@@ -328,5 +328,5 @@ class Installation:
         return list(self.client.get(f"/v1/jobs/{job}/attempts").json()["attempts"])
 
     def explain(self, job: str) -> str:
-        """Return what is said of a job, without a forecast: that takes a process of its own."""
+        """Return the view of a job, without a forecast: that needs a process of its own."""
         return self.client.get(f"/v1/jobs/{job}/explain?forecast=false").text

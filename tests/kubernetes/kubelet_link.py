@@ -27,7 +27,7 @@ class KubeletLink:
 
     Args:
         plane: the control plane.
-        faults: where a refusal is written down.
+        faults: list for refusals.
     """
 
     def __init__(self, plane: ControlPlane, faults: list[str]) -> None:
@@ -72,7 +72,7 @@ class KubeletLink:
             await asyncio.sleep(0.2)
 
     async def patch_status(self, pod: Pod, status: dict[str, Any]) -> None:
-        """Say where a pod is, if it still is that pod."""
+        """Update a pod's status, if it still is that pod."""
         body = {"metadata": {"uid": pod.uid}, "status": status}
         async with self._telling[pod.uid]:
             if not pod.gone:
@@ -86,7 +86,7 @@ class KubeletLink:
     async def watch(
         self, path: str, *, on_list: Callable[[Iterable[Any]], None], on_event: Callable[..., None]
     ) -> None:
-        """Follow what is at a path, without an end."""
+        """Follow the objects at a path, without an end."""
         while True:
             listed = await self.ask("GET", path)
             if listed is None:

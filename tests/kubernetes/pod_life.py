@@ -1,4 +1,4 @@
-"""One pod on a fake node: bound, started, told to leave, ended, removed, as a kubelet does it."""
+"""One pod on a fake node: bound, started, asked to leave, ended, removed, like a kubelet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PodLife:
     """Leads pods through their phases.
 
     Args:
-        world: the nodes, and what is written down.
+        world: the nodes, and the records.
         link: the way to the API server.
         spawn: runs something beside.
     """
@@ -331,7 +331,7 @@ def _running(pod: Pod, node: FakeNode, started: str) -> dict[str, Any]:
 
 
 def _last_status(pod: Pod, run: Run, started: str) -> dict[str, Any]:
-    """Return what is told of a container that has ended."""
+    """Return the status of a container that has ended."""
     ended = {"exitCode": run.code, "startedAt": started, "finishedAt": now_text()}
     ended["reason"] = "Completed" if run.code == 0 else "Error"
     status: dict[str, Any] = {"phase": "Succeeded" if run.code == 0 else "Failed"}

@@ -77,7 +77,7 @@ async def train(container: Container) -> int:
     """Count steps; save every few and when asked to leave.
 
     ``step_s`` seconds a step, ``save_every`` steps; ``fail_at`` a step with exit code 1, once;
-    ``oom_at`` likewise one at which it is killed for its memory;
+    ``oom_at`` one at which it is killed for its memory, once;
     ``stubborn=1`` for one that hears neither notice nor SIGTERM.
     """
     options, env = options_of(container), container.env
@@ -170,7 +170,7 @@ async def true(_container: Container) -> int:
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Kill a process with its children where it lives; wait until nothing of it is open."""
+    """Kill a process with its children in its container; wait until nothing of it is open."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.communicate()

@@ -1,4 +1,4 @@
-"""A hostile job on a node whose agent is root: beside jobs of another owner, and of its own.
+"""A hostile job on a node with an agent that is root: beside jobs of another owner, and of its own.
 
 One scheduler and two agents on one machine, as unkind as it gets. The job that attacks is
 ``loot.py``; each attack of it is a test here.
@@ -44,7 +44,7 @@ echo {MARK} > "$LEASEHOLD_CHECKPOINT_DIR/secret"
 trap 'exit 75' TERM
 while :; do sleep 0.1; done
 """
-#: Counts on from its checkpoint, and says where and as whom it does.
+#: Counts on from its checkpoint, and prints its node and user.
 MOVER = """
 cd "$LEASEHOLD_CHECKPOINT_DIR"
 echo "$LEASEHOLD_ATTEMPT $(id -u) $(cat count 2>/dev/null || echo 0)" >> attempts
@@ -58,7 +58,7 @@ done
 
 
 class Scene:
-    """Victims, an attacker and what the attacker got."""
+    """Victims, an attacker and the attacker's loot."""
 
     def __init__(self, folder):
         self.folder, self.shared = folder, folder / "shared"
@@ -141,7 +141,7 @@ class Scene:
         return (await admin.get(f"/v1/jobs/{self.jobs[name]}")).raise_for_status().json()
 
     async def look(self, admin):
-        """Return what the attack must not have changed."""
+        """Return state that the attack must not have changed."""
         nodes = (await admin.get("/v1/nodes")).raise_for_status().json()["nodes"]
         (node,) = (one for one in nodes if one["name"] == "n1")
         jobs = [await self.job(admin, name) for name in ("prey", "sister", "mover")]
@@ -291,7 +291,7 @@ def test_the_attacks_changed_nothing(scene):
 
 
 def test_a_job_that_leaves_64_mib_of_progress_costs_the_agent_no_memory(scene):
-    assert max(scene.peak_bytes) < 512 * 2**20  # what the chart gives an agent
+    assert max(scene.peak_bytes) < 512 * 2**20  # the chart's settings of an agent
 
 
 def test_a_job_that_claims_processes_for_another_lease_does_not_keep_it_from_ending(scene):
@@ -301,7 +301,7 @@ def test_a_job_that_claims_processes_for_another_lease_does_not_keep_it_from_end
 
 
 def test_the_agents_token_and_the_admins_are_there_to_be_stolen(scene):
-    """What was refused is what an attack would have found."""
+    """The refused access is one that an attack would have found."""
     token = (scene.state("n1") / "agent.token").read_text().strip()
     assert token.startswith("lh_")
     assert token not in json.dumps(scene.loot)

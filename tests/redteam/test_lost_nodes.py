@@ -1,4 +1,4 @@
-"""A node that is lost: somebody has its token, and reaches no further than its leases.
+"""A lost node: an attacker has its token, and reaches no further than its leases.
 
 The attacker has everything that the agent of node ``mallory`` has. Nodes ``alice`` and ``bob`` are
 well; ``alice`` runs a job.
@@ -21,7 +21,7 @@ DAY_S = 86_400.0
 
 @dataclass
 class Agent:
-    """What somebody can do who has a node's token."""
+    """Actions with a stolen token of a node."""
 
     name: str
     token: str
@@ -78,7 +78,7 @@ async def until(look, within_s=60.0):
 
 @contextlib.asynccontextmanager
 async def cluster(folder, **settings):
-    """A scheduler with three nodes, of which ``alice`` holds a lease; gives who is there."""
+    """A scheduler with three nodes, one with a lease of ``alice``; yields the parts."""
     patient = {"leadership__ttl_s": 30}
     async with running_service(folder, **patient | settings) as (running, admin):
 
@@ -178,7 +178,7 @@ def test_grows_beyond_what_it_reported_first(tmp_path):
 def test_claims_another_nodes_name(tmp_path):
     async def story(admin, _alice, mallory, _lease, _running):
         assert (await mallory.report("v100", node="alice")).status_code == 403
-        # The header counts only where no tokens are asked for.
+        # The header counts only if no tokens are needed.
         named = {"X-Leasehold-Node": "alice"} | mallory.headers
         answer = await mallory.client.get("/v1/agent/desired", headers=named)
         assert answer.json()["leases"] == []
@@ -234,7 +234,7 @@ def test_reads_another_nodes_jobs_and_output(tmp_path):
             if answer.status_code == 403:
                 refused.append(path)
             else:
-                # Nothing but whose token this is, and whether the scheduler is well.
+                # Only the owner of this token, and whether the scheduler is well.
                 assert path in {"/v1/whoami", "/v1/version", "/healthz", "/readyz"} or (
                     answer.status_code in {404, 405, 415, 422}
                 ), (method, path, answer.status_code)
@@ -278,7 +278,7 @@ def test_replays_a_token_that_was_renewed(tmp_path):
         assert (await mallory.ask("POST", "/v1/agent/token")).status_code == 429
         mallory.token = lost["token"]
         assert (await renew(mallory))["renew_in_s"] > 14 * DAY_S
-        # Both are good for the grace; then the old one is not, and who shows it is told of.
+        # Both are valid for the grace; then the old one is not, and its use is reported.
         end_grace(running.store, "mallory")
 
         async def refused():

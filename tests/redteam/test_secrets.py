@@ -1,4 +1,4 @@
-"""Somebody who would read the secret variables of a job: on disk, over REST, as another node."""
+"""Attacks on the secret variables of a job: on disk, over REST, as another node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ time.sleep(600)
 """
 DIGEST = hashlib.sha256(PASSWORD.encode()).hexdigest()
 TAKES = {"X-Leasehold-Takes": "secrets"}
-#: How a request looks that came through a proxy which nobody trusts, so perhaps in the clear.
+#: A request through an untrusted proxy, so perhaps without encryption.
 EXPOSED = {"Via": "1.1 proxy"}
 
 
@@ -103,7 +103,7 @@ async def running_agent(tmp_path, admin, url):
 
 
 async def all_answers(client, headers, job_id):
-    """Return what routes that read say of a job to somebody."""
+    """Return a user's answers of the routes that read a job."""
     paths = ("", "/attempts", "/events", "/explain")
     said = [await client.get(f"/v1/jobs/{job_id}{path}", headers=headers) for path in paths]
     said += [await client.get(path, headers=headers) for path in ("/v1/jobs", "/v1/events")]
@@ -143,7 +143,7 @@ def test_a_secret_reaches_its_job_and_no_disk_no_answer_and_no_log(tmp_path, cap
             contextlib.closing(sqlite3.connect(tmp_path / "backup.db")) as backup,
         ):
             source.backup(backup)
-        assert files_with(tmp_path, "train") != []  # the search does find what is there
+        assert files_with(tmp_path, "train") != []  # the search does find a value that is there
         assert files_with(tmp_path, PASSWORD) == []
         assert PASSWORD not in caplog.text
 
@@ -262,7 +262,7 @@ def test_keys_are_changed_while_old_ones_are_read_and_a_lost_one_is_named(tmp_pa
     database = f"sqlite:///{tmp_path}/state/leasehold.db"
 
     async def handed_out(**settings):
-        """Return what a node is told of the job."""
+        """Return the node's view of the job."""
         async with leading_service(tmp_path, **settings) as (_, admin):
             agent = await join(admin, "n1")
             if not (await admin.get("/v1/jobs")).json()["jobs"]:

@@ -61,7 +61,7 @@ asyncio.run(main())
 @pytest.fixture
 def node(plain_node, new_node):
     class Apart(plain_node):
-        """A node whose jobs are kept apart; its folder is not in /tmp, which jobs do not see."""
+        """A node with jobs kept apart; its folder is not in /tmp, which jobs do not see."""
 
         def __init__(self, folder):
             super().__init__(folder)
@@ -124,7 +124,7 @@ raise SystemExit(3)
         assert node.log(1).splitlines() == [
             f"True {ANN} ({ANN}, {ANN}, {ANN}) []",
             f"True {node.shared} /tmp leasehold-{ANN}",
-            "3",  # the first process, what it keeps, and itself
+            "3",  # the first process, its child, and itself
             str([nothing, nothing, nothing, "1"]),
             "[] [] []",
         ]
@@ -259,7 +259,7 @@ while True:
 @confined
 @pytest.mark.parametrize("killed", ["nobody", "the supervisor", "the first process"])
 def test_nothing_outlives_a_lease(node, killed):
-    """What it leaves behind has left its session, cleared its environment and is deaf."""
+    """The process left behind has left its session, cleared its environment and ignores signals."""
     left = "trap '' TERM HUP INT; sleep 61"
     text = f'setsid env -i /bin/sh -c "{left}" & sleep 0.3; {SLEEP}'
 
@@ -347,7 +347,8 @@ def test_what_a_job_leaves_in_its_folders_goes_with_the_lease(node):
     run(main())
 
 
-# -- folders that are somebody else's --------------------------------------------------------------
+# -- folders of other users
+# -------------------------------------------------------------------------
 
 
 @confined
@@ -377,7 +378,7 @@ def test_a_checkpoint_folder_is_made_by_its_owner_and_serves_the_next_attempt(no
 def test_a_folder_of_the_release_before_is_refused_until_it_is_given_to_the_owner(node, whole):
     folder = node.shared / "checkpoints"
     (folder / "step-1").mkdir(parents=True, mode=0o700)
-    if not whole:  # the folder was given away, what is in it was not
+    if not whole:  # the folder was given away, its content was not
         os.chown(folder, ANN, ANN)
     else:
         folder.chmod(0o700)
@@ -523,7 +524,7 @@ def test_groups_that_cannot_be_are_refused(tmp_path, group):
         find_confinement("auto", tmp_path, groups=(group,))
 
 
-# -- where it cannot be had ------------------------------------------------------------------------
+# -- machines without it ---------------------------------------------------------------------------
 
 
 def spaceless(folder):

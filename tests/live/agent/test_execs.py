@@ -1,4 +1,4 @@
-"""Commands beside jobs as an agent serves them: what is told when time, job and command end."""
+"""Commands beside jobs as an agent serves them: reports at the end of time, job and command."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Command:
 
 
 class Link:
-    """Keeps what it is told as the scheduler does: each number once."""
+    """Keeps reports like the scheduler: each number once."""
 
     def __init__(self, on_told=lambda _number: None):
         self.taken, self.on_told, self.lost = [], on_told, 0
@@ -77,7 +77,7 @@ class Link:
 
 
 def served(command, link, *, most_s=0.2):
-    """Let an agent serve a command to its end; returns what the scheduler took in."""
+    """Let an agent serve a command to its end; returns the scheduler's records."""
 
     async def run():
         execs = Execs(link, lambda _order: asyncio.sleep(0, command))

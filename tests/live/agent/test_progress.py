@@ -1,4 +1,4 @@
-"""Where steps of a real job come from, and what a job cannot do to its agent by it."""
+"""The sources of a real job's steps, and attacks on its agent by them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_last_steps_of_the_output_are_in_the_report_of_the_end(node):
             report = await node.until(lambda: node.ended(1), 60)
             assert (report.reason, report.steps_done, report.steps_live) == ("completed", 7, 7)
             report = await node.until(lambda: node.ended(2), 60)
-            # It says nothing of what is saved, and has left by itself.
+            # It reports no saved steps, and has left by itself.
             assert (report.steps_done, report.steps_live) == (5, 5)
 
     run(main())
@@ -246,7 +246,7 @@ def test_the_last_number_of_a_file_counts(node, tmp_path, text, number):
         deadline_s=lease_clock_s(),
     )
     record.advance(file.number, file.number)
-    assert record.tenant.steps_done == (number or 0)  # absurd ones are not heeded
+    assert record.tenant.steps_done == (number or 0)  # absurd ones are ignored
 
 
 def test_only_regular_files_are_opened_and_no_more_is_read_than_asked_for(tmp_path):

@@ -1,4 +1,4 @@
-"""Who may call which route: a table of every route and every role."""
+"""Access to routes: a table of every route and every role."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEPT = {
 EXEC, TOLD = "0" * 32, {"number": 0, "pieces": []}
 #: Let in, but nothing runs on the fake daemon; what runs beside jobs is in tests/redteam/test_exec.
 NOTHING_RUNS = {404, 409}
-#: (method, path as registered) -> who may, a concrete path, a body.
+#: (method, path as registered) -> allowed roles, a concrete path, a body.
 TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/healthz"): (EVERYBODY, "/healthz", None),
     ("GET", "/readyz"): (EVERYBODY, "/readyz", None),
@@ -67,7 +67,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/v1/jobs/{job_id}/log"): (READ, "/v1/jobs/job-1/log", None),
     ("GET", "/v1/uploads/{digest}"): (WRITE, f"/v1/uploads/{DIGEST}", None),
     ("PUT", "/v1/uploads/{digest}"): (WRITE, f"/v1/uploads/{DIGEST}", SENT),
-    # The job is the administrator's, and beside another person's nobody else runs anything.
+    # The job is the administrator's, and only its owner runs commands beside a job.
     ("POST", "/v1/jobs/{job_id}/exec"): (ADMIN, "/v1/jobs/job-1/exec", {"command": ["ls"]}),
     ("GET", "/v1/jobs/{job_id}/exec/{exec_id}"): (ADMIN, f"/v1/jobs/job-1/exec/{EXEC}", None),
     ("DELETE", "/v1/jobs/{job_id}/exec/{exec_id}"): (ADMIN, f"/v1/jobs/job-1/exec/{EXEC}", None),
@@ -111,7 +111,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("POST", "/v1/tokens"): (ADMIN, "/v1/tokens", {"subject": "ann", "role": "viewer"}),
     ("DELETE", "/v1/tokens/{token_id}"): (ADMIN, "/v1/tokens/viewer-1", None),
     ("POST", "/v1/enrolments"): (ADMIN, "/v1/enrolments", {}),
-    # The secret of an enrolment is what lets in here; this one is wrong for everybody.
+    # The secret of an enrolment is needed here; this one is wrong for all.
     ("POST", "/v1/agent/enrol"): (set(), "/v1/agent/enrol", {"node": "alpha", "secret": "no"}),
     ("POST", "/v1/agent/token"): (AGENT, "/v1/agent/token", {}),
     ("GET", "/v1/agent/desired"): (AGENT, "/v1/agent/desired", None),
@@ -168,7 +168,7 @@ def test_a_route_lets_in_exactly_the_roles_of_the_table(
             assert status == 403, (role, status)
 
 
-#: Of a project, or of a job in one: who does not see it is told that there is none.
+#: Of a project, or of a job in one: a user that may not see it gets "not found".
 OF_A_PROJECT = ("/exec", "/webhooks/")
 
 

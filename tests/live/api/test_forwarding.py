@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    """A leader that says what it was asked."""
+    """A leader that returns its request."""
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
@@ -77,7 +77,7 @@ class Leader:
 
 
 class Standby(FakeService):
-    """A service that does not lead and knows who does."""
+    """A service that does not lead and knows the leader."""
 
     leader_address = ""
 
@@ -96,7 +96,7 @@ async def serving(app: Any, **more: Any) -> AsyncIterator[str]:
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]
     task = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - it tells nobody
+    while not server.started:  # noqa: ASYNC110 - it sets no event
         await asyncio.sleep(0.01)
     scheme = "https" if "ssl_certfile" in more else "http"
     yield f"{scheme}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
@@ -127,7 +127,7 @@ def test_a_request_goes_on_and_its_answer_comes_back_as_they_are() -> None:
                 "method": "POST", "path": "/v1/jobs", "query": "a=b%20c&d", "body": '{"x": 1}',
                 "token": "Bearer t", "mark": "1", "for": ["127.0.0.1"], "by": None,
             }  # fmt: skip
-            # Reading, too: what a standby knows may be older than what the caller has just done.
+            # Reading, too: a standby's state may be older than the caller's last action.
             assert (await client.get("/v1/jobs")).json()["method"] == "GET"
             assert (await client.delete("/v1/agent/x")).json()["method"] == "DELETE"
 
@@ -189,7 +189,7 @@ def test_what_is_about_the_process_itself_is_answered_here() -> None:
             for path in ("/healthz", "/readyz", "/metrics"):
                 assert (await client.get(path)).status_code == 200
             assert (await client.get("/readyz")).json()["leading"] is False
-            # Nobody goes round in circles.
+            # No request goes round in circles.
             again = await client.post("/v1/jobs", json={}, headers={FORWARDED: "1"})
             assert again.status_code in {307, 422, 503}
             standby.leading = True
@@ -237,7 +237,7 @@ def test_a_body_that_is_too_large_goes_nowhere() -> None:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> tuple[Path, Path]:
-    """Make two pairs of key and certificate for another name than anybody's here."""
+    """Make two pairs of key and certificate for another name than the servers' here."""
     made = []
     for name in ("one", "other"):
         path = tmp_path / f"{name}.pem"

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, and kept by the daemon whatever is sent."""
+"""The OpenAPI document: complete, and kept by the daemon for any request."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def send() -> Iterator[Any]:
     loop.run_until_complete(client.post("/v1/jobs", json=body))
     service = app.state.context.service
     service.run("job-1")
-    service.finish("job-1")  # whoever follows its output must come to an end
+    service.finish("job-1")  # a reader that follows its output must come to an end
 
     def call(case: Any) -> httpx.Response:
         kwargs = case.as_transport_kwargs(base_url="http://localhost")
@@ -154,7 +154,7 @@ def sent_and_checked(send: Any, method: str, path: str, *, examples: int) -> Non
             one()
 
 
-#: Without those whose examples take over ten seconds; the long test has them.
+#: Without those with examples that take over ten seconds; the long test has them.
 SLOW = {("POST", "/v1/jobs"), ("POST", "/v1/jobs/{job_id}/exec")}
 QUICK = [key for key in OPERATIONS if key not in SLOW]
 

@@ -1,4 +1,4 @@
-"""Submitting: one job, arrays, batches, the same again, what is refused."""
+"""Submitting: one job, arrays, batches, repetitions, refusals."""
 
 from __future__ import annotations
 
@@ -404,7 +404,7 @@ def test_a_deadline_that_has_passed_is_refused_by_name_and_value(user: Any) -> N
 
 @pytest.fixture
 def nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where an element of an array is made, or a job is read."""
+    """Fail when an element of an array is made, or a job is read."""
 
     def made(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was expanded before it was counted")
@@ -521,7 +521,7 @@ def test_values_of_a_body_are_counted_before_they_are_made(
     assert "has some 2000002 values" in answer.json()["detail"]
     assert decoded == []
     monkeypatch.undo()
-    # What is within texts counts for nothing.
+    # Brackets within texts do not count.
     answer = operator.request(
         method, path, content=b'{"a": "' + b'[\\",' * 300_000 + b'"}', headers=headers
     )

@@ -1,4 +1,4 @@
-"""Which scheduler, which token; what is said where it is away, refuses or is busy."""
+"""Which scheduler, which token; messages if it is away, refuses or is busy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def config(surroundings):
 
 
 def client(answer, sleep=lambda _: None, **patience):
-    """Return a client whose requests are answered by a function; it waits for nothing."""
+    """Return a client; a function answers its requests, and it never waits."""
     kinds = {"away_s": 0.0, "busy_s": 0.0} | patience
     return ServiceClient(
         Connection(server="http://a:1", token="lh_x"),
@@ -130,7 +130,7 @@ def test_a_client_file_that_was_named_has_to_be_there(monkeypatch, tmp_path):
 
 def test_an_absent_scheduler_is_one_line_and_exit_code_3(leasehold):
     with socket.socket() as port:
-        port.bind(("127.0.0.1", 0))  # bound and not listening: nobody else takes it
+        port.bind(("127.0.0.1", 0))  # bound and not listening: no other process takes it
         url = f"http://127.0.0.1:{port.getsockname()[1]}"
         ran = leasehold("jobs", "--server", url, "--retry-for", "0.2s")
     assert (ran.code, ran.out) == (3, "")
@@ -363,7 +363,7 @@ def stream(text):
 
 
 def _complete(words: str, url: str, *, wanted: str = "") -> str:
-    """Return what the shell is offered; asks again where a busy machine was too slow."""
+    """Return the completions in the shell; asks again if a busy machine was too slow."""
     for _ in range(20):
         if wanted in (found := _complete_once(words, url)):
             break
@@ -421,7 +421,7 @@ def _interrupted(process: subprocess.Popen[bytes]) -> bool:
 def test_ctrl_c_ends_with_130(scheduler, leasehold, until):
     assert leasehold("submit", "--", "./x").code == 0
     for command in (["watch", "job-1"], ["logs", "-f", "job-1"], ["jobs", "--watch"]):
-        # Beneath a shell that runs the tests in the background everybody ignores SIGINT.
+        # Beneath a shell that runs the tests in the background all processes ignore SIGINT.
         heeding = ["env", "--default-signal=INT", sys.executable]
         process = subprocess.Popen(
             [*heeding, "-m", "leasehold", *command, "--server", scheduler.url],
@@ -438,7 +438,7 @@ def test_ctrl_c_ends_with_130(scheduler, leasehold, until):
 
 
 def test_a_leader_that_died_is_waited_for_where_a_standby_names_it(leasehold):
-    """The standby answers; whoever it redirects to does not, until somebody takes over."""
+    """The standby answers; the redirected leader does not, until a standby takes over."""
     import threading
     from http.server import BaseHTTPRequestHandler, HTTPServer
 

@@ -17,7 +17,7 @@ from leasehold.cli.display.output import plain
 from leasehold.cli.display.terminal import TerminalText, fit_for_terminal
 from scheduler.logs.output import LogChunk
 
-#: Bytes of a job, and what a terminal gets of them.
+#: Bytes of a job, and the terminal's text of them.
 SHOWN = [
     (b"plain\n\ttext\r", "plain\n\ttext\r"),
     ("gr\u00fc\u00df".encode(), "gr\u00fc\u00df"),
@@ -87,14 +87,14 @@ def job(scheduler, leasehold):
 
 
 def on_a_terminal(scheduler, *arguments):
-    """Return what a terminal gets of a command."""
+    """Return a command's output in a terminal."""
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "leasehold", *arguments]
     env = dict(os.environ) | {"LEASEHOLD_SERVER": scheduler.url}
     with subprocess.Popen(command, stdout=follower, stderr=subprocess.STDOUT, env=env) as process:
         os.close(follower)
         parts = []
-        with contextlib.suppress(OSError):  # how a terminal tells that nobody is left
+        with contextlib.suppress(OSError):  # a terminal's error once no process is left
             while part := os.read(leader, 4096):
                 parts.append(part)
         assert process.wait(60) == 0

@@ -1,7 +1,7 @@
-"""What whoever stands on a ``Service`` relies on: the same of the fake one and of the real one.
+"""The contract of a ``Service``: the same for the fake one and for the real one.
 
 The fake service is what tests of the REST interface, of the client and of the command line run
-against. What it does otherwise than the real one, they would prove of a service that is not there.
+against. If it differs from the real one, they would test a service that does not exist.
 """
 
 from __future__ import annotations
@@ -391,7 +391,7 @@ class TestRunning:
             lease_id, service = house.lease_of(job_id).lease_id, house.service
             assert await service.append_log("alpha", lease_id, "out", offset=0, data=b"ab") == 2
             assert await service.append_log("alpha", lease_id, "out", offset=2, data=b"c") == 3
-            # Sent again, and sent from too far: it is told where to go on.
+            # Sent again, and sent from too far: it gets the offset to go on.
             assert await service.append_log("alpha", lease_id, "out", offset=0, data=b"ab") == 3
             assert await service.append_log("alpha", lease_id, "out", offset=9, data=b"z") == 3
             found = await service.read_log(job_id, LogWanted(stream="out"))

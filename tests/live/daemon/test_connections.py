@@ -1,4 +1,4 @@
-"""Unfinished requests, and how they keep nobody else out."""
+"""Unfinished requests do not keep others out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Connection:
 
 
 class Door:
-    """A keeper, a clock, and who comes in."""
+    """A keeper, a clock, and connections."""
 
     def __init__(self, *, proxies=(), **limits):
         self.now_s = 1000.0
@@ -382,7 +382,7 @@ def test_streams_leave_room_for_agents_and_probes(make_config, daemon):
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert "server.connections" in answer.json()["detail"]
             assert (await client.get("/healthz")).status_code == 200
-            # Let in, and told only there that the token is no agent's.
+            # Accepted, and only then refused: the token is no agent's.
             assert (await client.get("/v1/agent/desired")).status_code == 403
             wires[0].close()
 

@@ -25,11 +25,11 @@ SERVE = (
     "--set=leases.margin_s=0.5",
     "--set=leadership.ttl_s=2",
 )
-#: What the processes of a loaded machine may take beyond what is decided.
+#: Time that the processes of a loaded machine may take beyond the decided one.
 SLACK_S = 5.0
 SLEEPS = ("--", sys.executable, "-c", "import time; time.sleep(600)")
-#: Two that take all the time to end that they are given: one ends half a second after it is told
-#: to, one does not heed it and is killed at its deadline.
+#: Two that take all the time to end that they are given: one ends half a second after its notice,
+#: one ignores it and is killed at its deadline.
 SLOW_TO_END = {
     "a": "import signal, sys, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.4), sys.exit(0)))\n"
@@ -49,7 +49,7 @@ def wait_until(condition, within_s=120.0):
 
 @pytest.fixture
 def service(start, tmp_path):
-    """A scheduler and an agent; gives what kills it and starts it again, ``leasehold``, the URL."""
+    """A scheduler and an agent; yields a function that restarts it, ``leasehold``, the URL."""
     state = f"--state-dir={tmp_path / 's'}"
     first = start("serve", state, "--port=0", *SERVE, quick=False)
     url = first.url

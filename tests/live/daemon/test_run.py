@@ -24,7 +24,7 @@ SERVE = (
 LEASEHOLD = (sys.executable, "-m", "leasehold")
 #: Ends at once, with words and a code of its own.
 ENDS = 'import sys; print("out"); print("err", file=sys.stderr); sys.exit(7)'
-#: Runs until a file is there; told to leave, it comes back as another attempt.
+#: Runs until a file is there; after a notice it comes back as another attempt.
 STAYS = """
 import os, pathlib, signal, sys, time
 go = pathlib.Path(sys.argv[1])
@@ -51,7 +51,7 @@ def wait_until(condition, within_s=90.0):
 
 @pytest.fixture
 def service(start, tmp_path):
-    """A scheduler and an agent; gives (the scheduler, what starts it again, ``leasehold run``)."""
+    """A scheduler and an agent; yields (the scheduler, its restart, ``leasehold run``)."""
     state = f"--state-dir={tmp_path / 's'}"
     first = start("serve", state, "--port=0", *SERVE, quick=False)
     url = first.url
@@ -120,7 +120,7 @@ def test_a_job_that_is_preempted_is_followed_to_its_end_over_a_scheduler_that_is
     assert ran.stdout.readline() == "begun 2\n"
     go.touch()
     out, err = ran.communicate(timeout=120)
-    # A lease may have run out while nobody was there to extend it: then there is a third.
+    # A lease may have run out while no scheduler could extend it: then there is a third.
     last = client.get("/v1/jobs?name=run").json()["jobs"][0]["attempts"]
     # On a busy machine that one is killed before it has said that it leaves.
     passed = "".join(f"(left {n}\n)?begun {n + 1}\n" for n in range(2, last))

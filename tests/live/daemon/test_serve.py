@@ -1,4 +1,4 @@
-"""The daemon put together: what it serves, keeps and refuses."""
+"""The whole daemon: its answers, its state and its refusals."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_standby_answers_and_takes_over(make_config, daemon, tmp_path):
 
             await until(leads)
 
-            async def declared():  # what a standby could not say before
+            async def declared():  # an answer that a standby did not have before
                 return (await client.get("/v1/throughputs")).json()["throughputs"]
 
             await until(declared)
@@ -242,7 +242,7 @@ def test_a_standby_passes_requests_on_until_it_leads_itself(make_config, daemon,
             job = {"command": ["true"], "project": "p", "name": "a", "total_steps": 5}
             made = await client.post("/v1/jobs", json=job, headers=token)
             assert made.status_code == 201, made.text
-            # Whose tokens count is the leader's business.
+            # Only the leader decides about tokens.
             assert (await client.post("/v1/jobs", json=job)).status_code == 401
             assert (await client.get("/v1/nodes", headers=token)).json() == {"nodes": []}
             await leader_stack.aclose()
@@ -271,7 +271,7 @@ def test_two_daemons_cannot_use_one_folder(make_config, daemon):
     asyncio.run(scenario())
 
 
-# -- what it refuses -----------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------
 
 
 def test_a_database_that_is_away_is_one_error(make_config, daemon):

@@ -1,4 +1,4 @@
-"""``--upload`` with real processes: two agents that share no folder with whoever submits."""
+"""``--upload`` with real processes: two agents that share no folder with the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 import pytest
 
 LEASEHOLD = (sys.executable, "-m", "leasehold")
-#: Tells what it finds, leaves something behind, and stays until it is asked to leave.
+#: Prints its findings, leaves a process behind, and stays until it is asked to leave.
 TRAIN = """
 import os, pathlib, signal, sys, time
 import helper
@@ -33,7 +33,7 @@ def until(look, within_s=120.0):
 
 @pytest.fixture
 def there(start, tmp_path):
-    """A scheduler, two agents, and ``leasehold`` of somebody in his own folder."""
+    """A scheduler, two agents, and ``leasehold`` of a user in a separate folder."""
     home = tmp_path / "home"
     (home / "code" / "helper").mkdir(parents=True)
     (home / "code" / "train.py").write_text(TRAIN)

@@ -51,7 +51,7 @@ class FakeApi:
         self.places = True  # a pod is on its node at once; else no scheduler looks at it
         self.hold_deleted = True  # a pod with grace stays until ``vanish``, as with a kubelet
 
-    # -- what the cluster does
+    # -- actions of the cluster
 
     def fault(self, method, part, response, times=1):
         self.faults += [(method, part, response)] * times
@@ -116,7 +116,7 @@ class FakeApi:
     def creations(self):
         return [r for r in self.requests if r[0] == "POST" and r[1].endswith("/pods")]
 
-    # -- what a client sees
+    # -- answers to a client
 
     def app(self):
         base = "/api/v1/namespaces/{namespace}"
@@ -346,7 +346,7 @@ class Running:
         self.server = uvicorn.Server(config)
         self.server.install_signal_handlers = lambda: None
         self.task = asyncio.ensure_future(self.server.serve())
-        while not self.server.started:  # noqa: ASYNC110 - it tells nobody
+        while not self.server.started:  # noqa: ASYNC110 - it sets no event
             await asyncio.sleep(0.01)
         self.url = f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
         return self

@@ -72,7 +72,7 @@ def test_a_server_that_is_busy_is_asked_again_and_not_sooner_than_it_says(play, 
         pause_s, pauses = stage.client._pause_s, []
         stage.client._pause_s = lambda *told: pauses.append(pause_s(*told)) or pauses[-1]
         assert (await stage.client.node("n1"))["metadata"]["name"] == "n1"
-        # It says a second; nobody waits longer than the settings allow.
+        # It says a second; the client waits no longer than the settings allow.
         assert pauses == [0.2]
         stage.api.fault("GET", "/nodes/n1", busy, times=2)
         with pytest.raises(KubernetesUnreachableError, match="slow down"):
@@ -138,7 +138,7 @@ def test_a_watch_from_a_version_that_is_too_old_says_so(play):
 
 @contextlib.asynccontextmanager
 async def answering(*pieces):
-    """Let a server send some bytes to everybody and hang up."""
+    """Let a server send some bytes to each client and hang up."""
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -243,6 +243,6 @@ def test_in_a_pod_its_own_account_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     (tmp_path / "token").write_text("t0ken")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    # The address of the API server is missing: what is said names the pod's account.
+    # The address of the API server is missing: the message names the pod's account.
     with pytest.raises(InputError, match="in this pod"):
         asyncio.run(connect())

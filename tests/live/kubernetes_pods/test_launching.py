@@ -1,4 +1,4 @@
-"""What the backend tells of a launch: how long its steps took, and which devices it got."""
+"""The backend's report of a launch: times of its steps, and its devices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def test_a_launch_is_timed_and_its_devices_are_read_back(play, make_lease):
         stage.api.run(POD, devices=("GPU-7",))
         report = await stage.until(lambda: (r := stage.report()).launch_s is not None and r)
         assert report.state is LeaseState.RUNNING
-        # Kubernetes tells whole seconds, and the fake cluster takes no time.
+        # Kubernetes reports whole seconds, and the fake cluster takes no time.
         assert 0.0 <= report.image_s <= report.launch_s <= report.ready_s <= 2.0
         assert report.devices == ("GPU-7",)
         stage.api.finish(POD, 0)
         ended = await stage.ended()
-        # A pod that has ended is not ready any more; what was measured stands.
+        # A pod that has ended is not ready any more; its measured times stay.
         assert (ended.launch_s, ended.ready_s) == (report.launch_s, report.ready_s)
 
     play(scene)

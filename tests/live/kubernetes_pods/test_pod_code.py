@@ -1,4 +1,4 @@
-"""Uploaded code in pods: the container that brings it, what it takes, and what the agent gives."""
+"""Uploaded code in pods: the container that brings it, its limits, and the agent's answers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Bringer:
         self.said = ""
 
     async def run(self):
-        """Return its exit code and what it said."""
+        """Return its exit code and output."""
         process = await asyncio.create_subprocess_exec(
             *self.command, env=self.env, stderr=subprocess.PIPE
         )
@@ -234,7 +234,7 @@ def test_what_a_try_before_has_left_is_gone(tmp_path):
 
 
 def test_the_code_is_for_the_pod_of_the_lease_alone(play, make_lease, tmp_path):
-    """Eve's job knows its own secret, and where the agent is."""
+    """Eve's job knows its own secret, and the agent's address."""
 
     async def scene(stage):
         mine, theirs = archive_of(("eve.py", b"1")), archive_of(("bob.py", b"2"))

@@ -1,4 +1,4 @@
-"""No pod is waited for without a bound, and no end of one is told before its node was looked at."""
+"""Each wait for a pod has a bound, and a pod's end is reported only after a look at its node."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def running(stage, lease):
     await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
 
 
-# -- the node is looked at before an end is told ------------------------------------------------
+# -- the node is checked before an end is reported ----------------------------------------------
 
 
 def test_the_end_of_an_evicted_pod_is_not_told_before_its_node_was_read(play, make_lease, failure):
@@ -275,7 +275,7 @@ def test_a_pod_whose_kubelet_does_nothing_ends_its_lease_with_a_reason(play, mak
 
 
 def test_a_pod_that_does_not_go_away_keeps_its_worker_out_of_service(play, make_lease, monkeypatch):
-    """As where the kubelet has died, and the agent on the node has not."""
+    """As if the kubelet has died, and the agent on the node has not."""
     monkeypatch.setattr(kubernetes_backend, "STUCK_S", 0.2)
 
     async def scene(stage):

@@ -4,7 +4,7 @@ On one side ``LiveService`` with the defaults of ``leasehold serve``, a store, a
 that follow the agents' protocol under a clock that a test moves; on the other ``Replay`` with the
 defaults of ``leasehold simulate --config``. Quotas, a dependency, an array, a limit, jobs out of
 memory, a node that is lost and comes back, a policy that an operator switches, reservations and
-what is learned of throughputs are part of it. Times and steps are the same numbers.
+learned throughputs are part of it. Times and steps are the same numbers.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ PROJECTS = (
     ProjectLimits(project="small", max_workers=3),
     ProjectLimits(project="few", max_jobs=2),
 )
-#: An operator puts a policy in force whose answers age.
+#: An operator puts a policy in force with answers that age.
 SWITCH_S, CHOICE = 2000.5, PolicyChoice(name="finish_time_fairness")
 #: Reservations and when they are made: one is kept to its end, one given up within its window.
 NIGHT, DAY = (
@@ -262,7 +262,7 @@ def test_what_goes_wrong_and_what_is_ordered_is_part_of_it(tmp_path):
     begun = [one for one in grants if NIGHT.from_s - 60.0 <= one.start_s < OUTAGES[0].lost_s]
     own = [projects.get(one.job_id, "") for one in begun if on_v100.intersection(one.workers)]
     assert NIGHT.project in own
-    assert own.count(NIGHT.project) >= len(own) - 1  # a worker is left for everybody
+    assert own.count(NIGHT.project) >= len(own) - 1  # a worker is left for every job
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Turns: committed once whatever the database does, and performed only then."""
+"""Turns: committed once in spite of faults of the database, and performed only then."""
 
 import asyncio
 import logging
@@ -116,7 +116,7 @@ def test_a_step_nobody_waits_for_is_logged_when_it_fails(live, caplog):
 
 
 class Moody(InlineSolver):
-    """Answers as it is told to."""
+    """Answers as a test sets."""
 
     def __init__(self):
         super().__init__(PolicyAnswerer())
@@ -361,7 +361,7 @@ def test_a_turn_that_is_ended_while_it_takes_work_in_sends_everybody_away(live, 
 
 
 class ByFactsOnly:
-    """Control as a shell may use it; whatever else it asks for fails."""
+    """Control as a shell may use it; any other use fails."""
 
     _ALLOWED = frozenset(
         {"draft", "take", "decide", "publish", "snapshot"}
@@ -414,7 +414,7 @@ def test_a_refusal_waits_for_the_commit_of_what_it_tells(live):
         lost = ReservationDeleted(name="none", actor="me")
         calls = [asyncio.ensure_future(stage.driver.tell(fact)) for fact in (lost, made, made)]
         await stage.wait(1)
-        # Only the first tells nothing but what was stored before.
+        # Only the first has no more than the stored state before.
         assert seen == [[True, False, False]]
         assert calls[1].exception() is None
         for call, said in ((calls[0], "there is no"), (calls[2], "exists already")):

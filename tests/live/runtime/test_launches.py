@@ -1,4 +1,4 @@
-"""Launches that nodes time: in the history once, and in what the engine takes restarts to cost."""
+"""Launches that nodes time: in the history once, and in the engine's cost of restarts."""
 
 import re
 
@@ -32,7 +32,7 @@ def test_measured_launches_are_what_a_restart_costs(live):
         await stage.wait(35)
         assert len(stage.history("lease_launched")) >= 3
         assert [cost(stage, name) for name in "abcd"] == [30.0] * 4
-        # What a job says of itself stands.
+        # A job's own declaration counts.
         assert cost(stage, "careful") == 7.0
         # A job that comes later is known from the start, also one of a type never seen.
         await stage.job("e", job_type="vision")
@@ -111,7 +111,7 @@ def test_the_devices_stand_in_the_history_and_the_times_in_the_metrics(live):
 
 
 async def slow_starters(stage, launch_s, *, steps_per_s=10.0, **values):
-    """Submit two jobs of 100 s whose programs load something first."""
+    """Submit two jobs of 100 s with programs that load data first."""
     stage.world.overhead = lambda *_: Overhead(launch_s=launch_s)
     stage.world.rate = lambda *_: steps_per_s
     for name in ("first", "second"):
@@ -121,7 +121,7 @@ async def slow_starters(stage, launch_s, *, steps_per_s=10.0, **values):
 @pytest.mark.parametrize("launch_s", [5.0, 9.5, 13.0])
 @pytest.mark.parametrize("figures", [{"v100": 10.0}, {}])
 def test_jobs_that_load_for_as_long_as_a_round_get_done(live, launch_s, figures):
-    """Without what is learned of launches, 9.5 s of each round of 10 s were lost."""
+    """Without learned launch times 9.5 s of each round of 10 s were lost."""
 
     async def story(stage):
         await slow_starters(stage, launch_s, throughputs=figures)

@@ -95,7 +95,7 @@ def test_a_node_that_never_comes_back_after_a_restart_loses_its_leases(live):
         await stage.start()
         await stage.wait(11)
         assert stage.ends() == [None]
-        # The lease was extended meanwhile: who knows what the node has heard.
+        # The lease was extended meanwhile; the node may have received it.
         await stage.run_until(lambda: stage.ends() == ["lost"], at_most_s=30.0)
         assert states(stage) == {"n0": "lost"}
         await stage.restart()
@@ -151,7 +151,7 @@ def test_a_node_whose_workers_change_all_the_time_is_refused_for_a_while(live, c
         assert workers() == 1 + MOST_CHANGES
         told = [r for r in caplog.records if "have changed 16 times" in r.getMessage()]
         assert len(told) == 1
-        # What it had last is still taken; more changes are when the first ones are an hour ago.
+        # Its last workers still count; more changes count when the first ones are an hour ago.
         await stage.wait(30)
         assert states(stage) == {"n0": "ready"}
         await stage.wait(CHANGES_WITHIN_S)
@@ -174,7 +174,7 @@ def test_a_broken_worker_ends_its_job_as_lost_and_comes_back_when_repaired(live)
         assert not node.workers[0].in_service
         await stage.restart()
         await stage.crash()
-        stage.node("n0").problems.clear()  # while nobody listens
+        stage.node("n0").problems.clear()  # while no client listens
         await stage.wait(1)
         await stage.start()
         await stage.settle()
@@ -330,7 +330,7 @@ def test_an_agent_that_asks_before_its_node_is_known_hears_when_it_has_joined(li
 
 
 A, B = ("a", 1), ("b", 1)
-#: On the v100 two jobs that share are each three quarters as fast as alone; on the k80 likewise.
+#: On the v100 two jobs that share are each three quarters as fast as alone; the same on the k80.
 SHARED = ThroughputTable(
     isolated={A: {"v100": 4.0, "k80": 1.0}, B: {"v100": 4.0, "k80": 1.0}},
     shared={(A, B): {"v100": (3.0, 3.0), "k80": (0.75, 0.75)}},

@@ -60,7 +60,7 @@ def make(store, folder, holder="one", ttl_s=0.6, clock=None):
 
 async def until(condition, seconds=30.0):
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  what is looked at has no event
+        while not condition():  # noqa: ASYNC110  the observed state has no event
             await asyncio.sleep(0.01)
 
 
@@ -134,7 +134,7 @@ def test_a_leader_that_is_overthrown_stands_by_and_leads_again(tmp_path):
 
 
 class Full(MemoryStore):
-    """A store whose disk is full on request: nothing is written, everything can be read."""
+    """A store with a disk that is full on request: nothing is written, everything can be read."""
 
     full = False
 
@@ -243,7 +243,7 @@ def test_a_disk_with_room_for_renewals_alone_is_named_to_all_who_wait(tmp_path, 
 
 @pytest.mark.parametrize("asked", ["load", "head"])
 def test_a_start_waits_for_the_database(tmp_path, caplog, monkeypatch, asked):
-    """Whatever it asks for while it loads its state, the database may go away just then."""
+    """The database may go away at each query while the service loads its state."""
     sleep = asyncio.sleep
     monkeypatch.setattr(service_module.asyncio, "sleep", lambda _s: sleep(0.01))
 
@@ -312,7 +312,7 @@ def test_a_graceful_end_writes_a_snapshot_from_which_the_next_start_goes_on(live
 
 
 class Slow(MemoryStore):
-    """A store that takes its time with entries that tell of new jobs."""
+    """A store that is slow with entries of new jobs."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A change of any setting that decides changes what a service with simulated nodes does."""
+"""A change of any setting that decides changes the actions of a service with simulated nodes."""
 
 import asyncio
 import math
@@ -21,7 +21,7 @@ OTHER = {"total_steps": 100.0}
 
 
 def service(*others, job=OTHER, **how):
-    """Return an observation: what a service does with jobs; see ``outcome``."""
+    """Return an observation: a service's actions with jobs; see ``outcome``."""
     return lambda config: outcome(config, job, *others, **how)
 
 
@@ -87,7 +87,7 @@ async def cut_off(stage):
 
 
 def starting():
-    """Return what makes nodes report that leases are about to start, for good."""
+    """Return a function that makes nodes report leases as about to start, permanently."""
     return reported(
         lambda made, _now_s: (
             replace(made, state=LeaseState.STARTING, started_s=None)

@@ -38,11 +38,11 @@ def ports():
     return free_ports(2)
 
 
-# -- what the agent asks of Kubernetes ---------------------------------------------------------
+# -- requests of the agent to Kubernetes -------------------------------------------------------
 
 
 def on_cluster(story, *, clusters=(4,), prepare=lambda _: None):
-    """Return an observation: what a story of an agent of pods finds."""
+    """Return an observation: the findings of a story of an agent of pods."""
     return functools.partial(played_agent, story, clusters=clusters, prepare=prepare)
 
 
@@ -106,7 +106,7 @@ async def listening(stage):
 
 
 async def tolerated(stage):
-    """Return the workers of a node with a taint, and what a pod there tolerates."""
+    """Return the workers of a node with a taint, and the taints that a pod there tolerates."""
     found = await workers(stage)
     return found, (await stage.pod())["spec"]["tolerations"]
 
@@ -164,7 +164,7 @@ def not_reached(api):
 
 
 def not_started(settings):
-    """Return what is said of a lease whose processes are never started.
+    """Return the report of a lease without started processes.
 
     Only the text shows the time, since the process that is ended takes the machine's time.
     """

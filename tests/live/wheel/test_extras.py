@@ -1,4 +1,4 @@
-"""The SDK's wheel alone, and both wheels with extras: what is there runs, the rest is named.
+"""The SDK's wheel alone, and both wheels with extras: installed parts run, the rest is named.
 
 The wheels are built as they are for others, and unpacked into an environment that has the
 distributions that the extras in question ask for, and none besides: they are those of the
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[3]
-#: Commands that talk to a scheduler, or print what the package has.
+#: Commands that talk to a scheduler, or print the package's content.
 LIGHT = [name for name, command in COMMANDS.items() if not command.extras]
 
 REPLAY = ["bundled:small", "--throughputs", "bundled", "--cluster", "bundled:cluster"]
@@ -66,7 +66,7 @@ def installed(
 
 
 class Environment:
-    """A virtual environment with wheels and what they ask for."""
+    """A virtual environment with wheels and their requirements."""
 
     def __init__(self, folder: Path, wheels: tuple[Path, ...], extras: set[str]) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""What a fit takes is bounded, whatever was declared, and fits are counted."""
+"""The time of a fit is bounded for any declarations, and fits are counted."""
 
 import json
 
@@ -35,7 +35,7 @@ def declared(*rates):
 
 
 def poisoned(jobs=12, types=64):
-    """Return an estimator that somebody told of worker types which he made up."""
+    """Return an estimator with declared figures on made-up worker types."""
     estimator = Estimator()
     for job in range(jobs):
         for k in range(types):
@@ -85,7 +85,7 @@ def test_a_poisoned_state_costs_no_more_than_any_other_also_after_a_restart(fits
 def test_figures_on_types_beyond_the_fit_count_as_they_are():
     estimator = poisoned()
     estimator.serve(("v100", "a100"))
-    # Nothing of it is in the fit: as fast as on the others, whatever they are.
+    # Nothing of it is in the fit: it is as fast as on the others.
     assert estimator.estimate("job-11", 1, "v100").steps_per_s > 1.0
     assert estimator.estimate("job-11", 2, "made-up-11-60").steps_per_s == pytest.approx(
         61.0 * 1.8, rel=1e-6

@@ -53,7 +53,7 @@ def answered(problem, name, **params):
 
 
 def share_of(problem, able):
-    """Return (N,) what a step/s is worth in units of the equal share, of jobs that can run."""
+    """Return (N,) the value of a step/s in units of the equal share, of jobs that can run."""
     return np.where(able, problem.scale_factor / equal_share_throughput(problem), 1.0)
 
 
@@ -195,12 +195,12 @@ def test_no_allocation_has_a_larger_sum_of_utilities(drawn, alpha) -> None:
         gain = reference.weighted_sum(slope) + above - value
         # A conic solver may stop short of utilities that are many powers of ten apart; it says so.
         told = seed % 2 == 1 and any("orders of magnitude" in w for w in answer.warnings)
-        # Where a tangent is steep it proves less than the answer attains.
+        # A steep tangent proves less than the answer attains.
         assert gain <= (1e-3 if told else 2e-5) * size, seed
 
 
 def priced(problem, reference):
-    """Return (K,) prices, and (N,) USD per hour for a step/s of each job where it is cheapest."""
+    """Return (K,) prices, and (N,) USD per hour for a step/s of each job at its cheapest."""
     price = problem.cost_usd_per_hour
     price = np.maximum(price, 1e-3 * price.max()) if price.any() else np.ones(len(price))
     alone = reference.time.sum(axis=0) == 1

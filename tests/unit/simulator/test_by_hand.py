@@ -27,7 +27,7 @@ def test_two_jobs_on_one_worker_take_turns(ends):
 
 
 def test_a_gang_and_a_single_job_take_turns_on_the_whole_node(ends):
-    # The gang of 4 needs everything; the single job runs beside nobody.
+    # The gang of 4 needs everything; the single job runs beside no other job.
     result = ends(800, 400, cluster="type-0:4", rates=[[4.0], [2.0]], gangs=[4, 1], profiles=[0, 1])
     assert result == pytest.approx([300, 400])
 
@@ -77,9 +77,10 @@ def test_a_job_is_kept_until_its_launch_was_worth_it(simulation):
 
 
 def test_jobs_that_leave_on_notice_hand_their_workers_over_before_the_round_ends(simulation):
-    # 0-8 A launches. At 90 it is told, works on until 92 (84 s of work) and checkpoints until 97.
-    # 97-105 B launches, and at 190 it lags less than a restart costs: it works its 150 s until 255
-    # and counts as complete at 258. 258-266 A launches, works its last 46 s, is complete at 315.
+    # 0-8 A launches. At 90 it gets notice, works on until 92 (84 s of work) and checkpoints until
+    # 97. 97-105 B launches, and at 190 it lags less than a restart costs: it works its 150 s until
+    # 255 and counts as complete at 258. 258-266 A launches, works its last 46 s, is complete at
+    # 315.
     result = simulation(
         260,
         300,
@@ -95,7 +96,8 @@ def test_jobs_that_leave_on_notice_hand_their_workers_over_before_the_round_ends
 
 
 def test_a_job_that_does_its_last_step_after_the_notice_is_complete(simulation):
-    # A is told at 90 and done at 91, before it would have stopped at 92; it is complete at 99.
+    # A gets notice at 90 and is done at 91, before it would have stopped at 92; it is complete at
+    # 99.
     result = simulation(
         182,
         100,
@@ -167,7 +169,7 @@ def test_without_checkpoints_a_loss_costs_the_whole_lease(ends):
 def test_a_checkpoint_counts_the_speeds_before_and_after_a_partner_came(
     simulation, always_together, lost_s, ends_s
 ):
-    # The second job comes at 70 s, joins at the round's end at 100 s, and loses what it did.
+    # The second job comes at 70 s, joins at the round's end at 100 s, and loses its work.
     result = simulation(
         400,
         400,

@@ -3,9 +3,9 @@
     python -m pip install cosmic-ray && python tests/world/planted/draw.py --seed 11 --count 25
 
 The module is drawn first, then the kind of mutation, then its place; so that a module with many
-lines, or an operator with many kinds of nonsense, is not drawn all the time. Left out is what
-nobody could find by what the service does: mutations in annotations, which are not evaluated, and
-in lines that log, count or time.
+lines, or an operator with many kinds of nonsense, is not drawn all the time. Mutations without an
+observable effect are left out: those in annotations, which are not evaluated, and in lines that
+log, count or time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODULES = (
     "agent/loop.py",
     "agent/reconcile.py",
 )
-#: What a line must not hold to be mutated.
+#: Texts of lines that are not mutated.
 UNSEEN = ("_log.", "metrics", "log_", "def ", "import", "->", '"""')
 
 

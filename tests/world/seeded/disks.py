@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class LeaseOnDisk:
-    """What a lease's folder holds.
+    """The content of a lease's folder.
 
     Attributes:
         lease: as the scheduler sent it.
@@ -24,11 +24,11 @@ class LeaseOnDisk:
         deadline_s: on the lease clock, as ordered last.
         terminated_s: when its processes were asked to end, by order.
         unwanted: since it was no longer desired.
-        noticed_s: by when they are to leave, if they were told.
+        noticed_s: time by which they are to leave, if they had notice.
         kill: whether it is to be ended by force.
         refused: how it ended without having begun.
         ending: how its processes ended; None while they have not.
-        live: steps as last told.
+        live: steps as last reported.
         done: those that were checkpointed.
         ran: whether its processes began.
         trouble: what keeps it from beginning, for a while; empty: nothing.
@@ -56,7 +56,7 @@ class Disk:
     """What outlives an agent, and a reboot.
 
     Attributes:
-        files: name -> what is in it.
+        files: name -> content.
         leases: lease id -> its folder.
         serial: 1 for the machine's first disk.
     """

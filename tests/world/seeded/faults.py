@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seeded.virtual_time import Process
     from seeded.world import World
 
-#: What may happen to a commit.
+#: Faults of a commit.
 SPOILT = (
     "lost before",
     "lost after",
@@ -42,7 +42,7 @@ class Faults:
 
     Attributes:
         last_s: when something was last hurt or mended.
-        cancelled: jobs that somebody wanted to be cancelled.
+        cancelled: jobs that a user has cancelled.
     """
 
     def __init__(self, world: World) -> None:
@@ -132,7 +132,7 @@ class Faults:
         await self._restart_scheduler(host, 0.3)
 
     async def _forget_commits(self, fault: Fault) -> None:
-        """Have the database forget what it was told recently; schedulers die by that, or notice."""
+        """Make the database lose its latest entries; schedulers die by that, or notice."""
         world, chance = self._world, self._world.chance("forget")
         kept, until_s = world.lost.keep(), world.loop.now_s + chance.choice([1.0, 10.0, 10.0])
         while world.loop.now_s < until_s and world.lost.grants(kept) < 1 + fault.how % 3:
@@ -278,7 +278,7 @@ class Faults:
         node.full = False
 
     async def _jump_clock(self, fault: Fault) -> None:
-        """Set a scheduler's wall clock, as somebody might by hand."""
+        """Set a scheduler's wall clock, as a person might by hand."""
         machine = self._world.machines[self._host(fault)]
         machine.offset_s += -0.3 if fault.how % 2 else 0.3
 
@@ -391,7 +391,7 @@ class Faults:
         self.last_s = world.loop.now_s
 
     async def release(self) -> None:
-        """Release every job that is held, once no late order can arrive; see to nodes likewise."""
+        """Release every job that is held, once no late order can arrive; resume nodes, too."""
         landed_s = self._world.network.landed_s
         if landed_s:
             await asyncio.sleep(max(landed_s - self._world.loop.now_s, 0.0) + TAKEN_S)
@@ -404,7 +404,7 @@ class Faults:
         self.last_s = self._world.loop.now_s
 
     async def _release_nodes(self) -> None:
-        """Take back what was ordered of nodes: an order may have come after its end."""
+        """Take back orders for nodes: an order may have come after its end."""
         order = {"reason": "", "actor": "user"}
         for row in self._world.database.store.settings("node/"):
             name = row.key.removeprefix("node/")

@@ -120,7 +120,7 @@ class Scenario:
         projects: among which the jobs are divided.
         bookings: workers that are reserved for a time.
         budgets: project -> worker-seconds that it may use before everything is mended.
-        half_life_s: in which half of what was used is forgotten; 0 if it does not count.
+        half_life_s: half-life of past use; 0 if past use does not count.
         launch_s: time of each launch, beside the moment that every launch takes.
     """
 

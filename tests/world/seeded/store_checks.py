@@ -1,4 +1,4 @@
-"""What a store answers, against its own rows; and what it has to refuse."""
+"""A store's answers against its own rows, and its refusals."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_queries(store: MemoryStore) -> Iterator[str]:
 
 
 def _check_ledger(store: MemoryStore, attempts: list[AttemptRow]) -> Iterator[str]:
-    """Yield where the ledger is not the sum of the leases, to the microsecond."""
+    """Yield places at which the ledger is not the sum of the leases, to the microsecond."""
     if not attempts:
         return
     from_s = min(a.start_s for a in attempts) - 1.0
@@ -88,7 +88,7 @@ def _check_ledger(store: MemoryStore, attempts: list[AttemptRow]) -> Iterator[st
 
 
 def check_guards(store: MemoryStore) -> Iterator[str]:
-    """Yield what a store takes that it must not; and whether it forgets what it is to forget."""
+    """Yield invalid values that a store takes, and old rows that it does not delete."""
     leader = store.acquire_leadership("guard", now_s=9e9, ttl_s=10.0)
     if leader is None:
         yield "nobody leads, and nobody can"
@@ -140,7 +140,7 @@ def check_guards(store: MemoryStore) -> Iterator[str]:
             act()
         except refusal:
             continue
-        except Exception as error:  # noqa: BLE001 - what it is does not matter
+        except Exception as error:  # noqa: BLE001 - the kind does not matter
             yield f"{name} is refused by {error!r}"
         else:
             yield f"{name} is taken"

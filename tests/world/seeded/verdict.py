@@ -1,4 +1,4 @@
-"""What must be true of what is left of a world in the end.
+"""Checks of a world's final state.
 
 Jobs are judged by the checks of the soak test, from what their own processes wrote down.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Verdict:
-    """Looks at what is left of a world.
+    """Checks the final state of a world.
 
     Args:
         world: the world.
@@ -91,7 +91,7 @@ class Verdict:
     def _check_job(self, story: Story) -> Iterator[str]:
         wiped = any(fault.kind == "wipe_node" for fault in self._world.scenario.faults)
         for problem in check_job(story):
-            # A node that has lost its disk is told of the lease again, and knows no better.
+            # A node that has lost its disk gets the lease again, and cannot know better.
             if not (wiped and problem.endswith("was started twice")):
                 yield problem
 
@@ -129,7 +129,7 @@ class Verdict:
         for service in self._world.services.values():
             try:
                 check_state(self._oracle._recovered(service, term=0))
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody can begin with that
+            except Exception as error:  # noqa: BLE001 - with any error no scheduler can begin with that
                 yield f"the next start would fail: {type(error).__name__}: {error}"
         yield from check_queries(store)
         yield from check_guards(store)
@@ -168,7 +168,7 @@ class Verdict:
         if [row.attempt for row in rows] != list(range(1, len(rows) + 1)):
             yield f"{job_id}: its attempts are {[row.attempt for row in rows]}"
         steps = [row.steps_done for row in rows if row.ended_s is not None]
-        # Who has ended and is requeued begins again.
+        # A job that has ended and is requeued begins again.
         if steps != sorted(steps) and job_id not in self._world.faults.requeued:
             yield f"{job_id}: its steps shrink: {steps}"
         for one, other in itertools.pairwise(rows):

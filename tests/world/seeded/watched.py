@@ -1,4 +1,4 @@
-"""The solver, the link and the service of a world, which tell what they do."""
+"""The solver, the link and the service of a world, which record their actions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WorldSolver(InlineSolver):
 
 
 class WatchedLink:
-    """The agent's link, which keeps what the newest set has said of leases' ends.
+    """The agent's link, which keeps the ends of leases in the newest set.
 
     Args:
         link: the real one.
@@ -89,7 +89,7 @@ class WatchedLink:
 
 
 class WatchedService(LiveService):
-    """The service, each of whose turns is looked at."""
+    """The service, with a check of each turn."""
 
     watch: Callable[[WatchedService, Driver], None]
     failed: Callable[[str], None]

@@ -1,8 +1,8 @@
 """The client against the OpenAPI document of the real routes: every route, parameter and field.
 
-Nothing is listed by hand. Each method is called with everything that its signature takes; what it
-sends is compared with the document, and what it makes of an answer as the document describes it
-with the type that it says it returns.
+Nothing is listed by hand. Each method is called with all arguments of its signature. Its request is
+compared with the document. Its result for an answer of the document is compared with its return
+type.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def calls_of(method: Any) -> list[tuple[list[Any], dict[str, Any]]]:
 
 
 class Recorder:
-    """Answers every request as the document says, and writes down what was asked."""
+    """Answers every request as the document says, and records them."""
 
     def __init__(self) -> None:
         #: (method, path of the document) -> names in query, in body, values in the path.
@@ -292,7 +292,7 @@ def blocking(record: Recorder) -> Client:
     return made
 
 
-#: What calls whatever it is told to, with or without a type.
+#: A call of a given method, with or without a type.
 GENERIC = {"call", "close"}
 
 

@@ -1,4 +1,4 @@
-"""Jobs whose batch may change: what they measure decides how many workers they get."""
+"""Jobs with a changing batch: their measurements decide their numbers of workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROWN = 1e5
 
 
 class Service:
-    """A service with a node of four workers, whose jobs report what they have measured."""
+    """A service with a node of four workers, and jobs that report measurements."""
 
     def __init__(self, *names: str, **spec: Any) -> None:
         engine = EngineSettings(round_length_s=60.0, plan_lead_s=15.0)
@@ -88,12 +88,12 @@ class Service:
         return {live.lease.job_id: len(live.lease.workers) for live in leases}
 
     def stored(self) -> dict[str, Any]:
-        """Return what is stored of what is known, part by part."""
+        """Return the stored knowledge, part by part."""
         rows = [row for decision in self.shell.log for row in decision.rows.settings]
         return {row.key: row.value for row in rows if row.key in set(Part)}
 
     def ways(self, job_id: str) -> dict[tuple[int, str], tuple[float, str]]:
-        """Return what is known of a job, by count and locality: steps/s and their source."""
+        """Return the knowledge of a job, by count and locality: steps/s and their source."""
         known = self.state.knowledge
         key = known.key(self.state.jobs.by_id[job_id].profile)
         return {

@@ -1,4 +1,4 @@
-"""Nodes on which jobs fail are avoided, then quarantined; slow ones are told."""
+"""Nodes on which jobs fail are avoided, then quarantined; slow ones are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = ("bad", *(f"good-{n}" for n in range(5)))
 
 
 class Cluster:
-    """Some nodes with a worker each, which tell what a test lets happen."""
+    """Some nodes with a worker each, which report the events of a test."""
 
     def __init__(self, nodes: tuple[str, ...] = NODES, **settings: Any) -> None:
         self.shell: Shell = begin(types=())
@@ -44,7 +44,7 @@ class Cluster:
         return self.state.nodes.by_name[name]
 
     def wait(self, seconds: float, *leases: LeaseReport, on: str = "") -> None:
-        """Let time pass, and every node report; one of them tells of leases."""
+        """Let time pass, and every node report; one of them reports leases."""
         self.now_s += seconds
         self.sequence += 1
         for name in self.nodes:
@@ -58,7 +58,7 @@ class Cluster:
             self.shell.tell(fact, now_s=self.now_s)
 
     def running(self, name: str) -> list[LeaseReport]:
-        """Return what a node that obeys says of what it holds."""
+        """Return the report of a node that obeys."""
         told = []
         for live, member in self.state.leases.held_by(name):
             over = bool(live.revoked) or not member.wanted
@@ -212,7 +212,7 @@ def test_a_failure_is_its_nodes_where_the_job_completes_elsewhere() -> None:
 
 
 def over(live: Any, reason: LeaseEnd) -> LeaseReport:
-    """Return what a node reports of a lease of which nothing is left."""
+    """Return a node's report of a lease of which nothing is left."""
     return LeaseReport(
         lease_id=live.lease.lease_id,
         token=live.lease.token,
@@ -256,7 +256,7 @@ def test_jobs_that_fail_by_themselves_do_not_count_against_their_node(harmless: 
         cluster.shell.tell(job, now_s=cluster.now_s)
         failed_on = set()
         while "bad" not in failed_on or (harmless == "fails elsewhere too" and len(failed_on) < 2):
-            cluster.wait(5.0)  # what has begun is seen to run
+            cluster.wait(5.0)  # started leases are seen to run
             cluster.wait(70.0 if harmless == "ran for a while" else 20.0)
             for name in cluster.nodes:
                 for live, _ in list(cluster.state.leases.held_by(name)):

@@ -1,4 +1,4 @@
-"""What must lie on one node lies on one, or waits; what follows a plan is launched with it."""
+"""Consolidated gangs get one node or wait; a job with a plan is launched with it."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def always(problem):
 
 
 def half(problem):
-    """Everybody has half of the time."""
+    """Each job has half of the time."""
     return Allocation.singles((problem.throughput > 0) * 0.5, solver="half")
 
 
@@ -162,7 +162,7 @@ def test_a_way_over_several_nodes_is_never_taken_for_one_on_a_single_node():
     old = table_of((way(4), way(4, plan="p")))
     near = table_of((way(4, locality=CONSOLIDATED), way(4, plan="p")))
     assert moves(old, near)[0].tolist() == [-1, 1]
-    assert moves(near, old) == {}  # what is on one node may be anywhere
+    assert moves(near, old) == {}  # one node may be any node
 
 
 def test_a_job_on_several_nodes_starts_anew_when_its_way_must_lie_on_one():

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the engine stays consistent, fair to all, and never hangs."""
+"""Under any events in any order the engine stays consistent, fair to all, and never hangs."""
 
 import math
 from typing import get_args
@@ -48,7 +48,7 @@ SHARED = {
     (2, 2, 0): (2.0, 2.0),
     (0, 0, 2): (2.0, 1.0),
 }
-#: (profile, worker type) of what must lie on one node.
+#: (profile, worker type) of configurations that need one node.
 CONSOLIDATED_WAYS = {(4, 0), (2, 1)}
 MOST_JOBS, MOST_WORKERS = 14, 40
 VARIANTS = [0, 0, 1, 2, 3]
@@ -66,7 +66,7 @@ MANNERS = (
 def table_of(types, variant=0):
     """Lay the profiles out; variants turn the columns round, and 3 forgets a way to run.
 
-    What is of equal value differs as well: figures are sure, in doubt, or say nothing.
+    Equal value differs as well: figures are sure, in doubt, or unknown.
     """
     doubt = [0.0, 0.2, math.inf, 0.0][variant]
 
@@ -102,7 +102,7 @@ def table_of(types, variant=0):
     return ConfigurationTable.build(names, tuple(profiles), tuple(pairs[variant:]))
 
 
-#: What an event says that has happened, and the attribute that names to whom.
+#: The kind of an event, and the attribute that names its subject.
 FACTS = {
     ev.ConfigurationsChanged: ("throughputs_changed", None),
     ev.JobCancelled: ("job_cancelled", "job_id"),
@@ -485,7 +485,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert run.deadline_s >= self.shell.now
 
     def teardown(self):
-        """Once faults stop, every admitted job that nobody holds completes."""
+        """Once faults stop, every admitted job that is not held completes."""
         if not hasattr(self, "shell"):
             return
         shell = self.shell

@@ -1,4 +1,4 @@
-"""Reservations: nobody else is on their workers in the window, and the owner begins in time."""
+"""Reservations: no other job is on their workers in the window; the owner begins in time."""
 
 import numpy as np
 import pytest
@@ -42,10 +42,10 @@ def entitle(shell, job, *names, profile=0):
 
 
 class Watch:
-    """Says what was promised to others on a reservation's workers, step by step of a shell.
+    """Records others' leases on a reservation's workers, step by step of a shell.
 
-    Whoever is not the owner's may hold a lease there beyond the window's begin only where it was
-    promised before the reservation was there.
+    Another job may hold a lease there beyond the window's begin only if it was granted before the
+    reservation was there.
     """
 
     def __init__(self, shell, owner):
@@ -97,7 +97,7 @@ def test_after_the_window_the_workers_go_back(start, job):
         shell.submit(job(f"other-{n}"))
     reserve(shell, reservation())
     shell.run(until_s=840.0)
-    assert len(shell.running()) == 2  # kept for an owner who has nothing to run
+    assert len(shell.running()) == 2  # kept for an owner without jobs to run
     shell.run(until_s=860.0)
     assert len(shell.running()) == 4
     assert not shell.engine.reservations.in_force
@@ -308,7 +308,7 @@ def test_in_any_run_nobody_else_is_there_and_a_restart_changes_nothing(data):
         seen.run(until_s=stop_s, step_s=40.0)
         shell.restart()
     seen.run(until_s=1600.0, step_s=40.0)
-    # Whoever is asked to leave may take as long as its notice.
+    # A job that is asked to leave may take as long as its notice.
     begin_s = {rule.name: rule.from_s for rule in rules}
     assert [one for one in seen.wrong if one[0] > begin_s[one[2]] + shell.release_delay_s] == []
 

@@ -1,4 +1,4 @@
-"""What a round is worth to candidates, by hand; what jobs can have, against a dictionary."""
+"""The value of a round to candidates, by hand; the workers that jobs can have, by a dictionary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler.engine.tables.jobs import NONE
 def rated(*, deficit_s, left_s, held=False, always=False, second=NONE, workers=1):
     """Rate one candidate of job 0 in a round of 100 s, with a band of four rounds.
 
-    A restart costs 10 s, the bonus of what is held is 40 s, and the head start 800 s; job 1 has
+    A restart costs 10 s, the bonus of held workers is 40 s, and the head start 800 s; job 1 has
     50 s left.
     """
     urgent, bonus_s, lag_s, value = worth_of_round(
@@ -31,7 +31,7 @@ def test_within_the_band_a_round_is_worth_the_part_of_the_work_that_it_does():
     assert rated(deficit_s=0, left_s=1000) == (False, 0.0, 0.0, pytest.approx(0.1))
     assert rated(deficit_s=-50, left_s=20) == (False, 0.0, -50.0, 1.0)  # it ends within the round
     assert rated(deficit_s=0, left_s=1000, second=1)[3] == 1.0  # as its partner does
-    # What is held counts for more by what a move would cost.
+    # Held workers count more by the cost of a move.
     assert rated(deficit_s=0, left_s=1000, held=True) == (False, 50.0, 50.0, pytest.approx(0.15))
 
 
