@@ -83,7 +83,7 @@ class Lockstep:
 
 
 def plain(evidence: Evidence, step_s: float) -> None:
-    """Do the steps as a program that knows nothing of leases: SIGTERM ends it where it is."""
+    """Do the steps like a program that knows nothing of leases: SIGTERM ends it at once."""
     total, token = int(os.environ["LEASEHOLD_TOTAL_STEPS"]), evidence.token
     folder = Path(os.environ["LEASEHOLD_CHECKPOINT_DIR"])
     rank = int(os.environ["RANK"])

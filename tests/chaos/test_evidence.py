@@ -1,4 +1,4 @@
-"""What the soak test proves, it would also notice if it were not so."""
+"""The soak test notices faults of each kind that it checks."""
 
 import random
 

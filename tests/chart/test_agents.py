@@ -1,4 +1,4 @@
-"""The values of the chart about agents: each does what it says."""
+"""The values of the chart about agents: each has its effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each switch of the chart, on and off: what it brings, what it changes, and nothing else."""
+"""Each switch of the chart, on and off: the objects that it adds and changes, and no others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Role/gpus-shared-gpus-agent RoleBinding/gpus-shared-gpus-agent {COUNTER}
 """
 DAEMONS = "DaemonSet/shared-gpus-agent-amd DaemonSet/shared-gpus-agent-gpu"
 SETTINGS = "ConfigMap/shared-gpus-config Deployment/shared-gpus-scheduler"
-#: Switch -> (what is there with it only, what is another with it).
+#: Switch -> (objects that it adds, objects that it changes).
 TOGGLES = {
     "scheduler.enabled": (SCHEDULERS, "NetworkPolicy/shared-gpus-agent"),
     "scheduler.ingress.enabled": ("Ingress/shared-gpus", ""),

@@ -1,4 +1,4 @@
-"""What can be said of the images without building them."""
+"""Checks of the images without building them."""
 
 from __future__ import annotations
 

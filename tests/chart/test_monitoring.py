@@ -1,4 +1,4 @@
-"""What the chart brings for Prometheus and Grafana."""
+"""Objects of the chart for Prometheus and Grafana."""
 
 from __future__ import annotations
 

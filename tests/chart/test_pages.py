@@ -1,4 +1,4 @@
-"""What the page about kind has a reader type goes with the chart and the program."""
+"""Commands and files on the page about kind match the chart and the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "how-to" / "try-on-kind.md").read_text()
 
 
 def typed(name):
-    """Return what a reader types into a file, or into kubectl for ``-``."""
+    """Return a reader's input to a file, or to kubectl for ``-``."""
     before = "apply -f -" if name == "-" else f"> {name}"
     return re.search(rf"{before} <<'END'\n(.*?)\nEND\n", PAGE, re.DOTALL)[1]
 

@@ -1,4 +1,4 @@
-"""What the chart refuses, and in which words."""
+"""Refusals of the chart, and their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chart does by default to keep jobs, agents and others apart."""
+"""Defaults of the chart keep jobs, agents and others apart."""
 
 from __future__ import annotations
 

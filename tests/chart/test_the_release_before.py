@@ -67,7 +67,7 @@ def _is_its(item):
 
 
 def test_all_of_its_values_written_out_are_taken(before):
-    """As somebody has them who began with a copy of the whole file."""
+    """The values of a user with a copy of the whole file."""
     assert (
         objects(CHART, before / "values.yaml").keys()
         >= objects(before, before / "values.yaml").keys()

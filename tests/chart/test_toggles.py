@@ -1,4 +1,4 @@
-"""Each value of the chart does what it says."""
+"""Each value of the chart has its effect."""
 
 from __future__ import annotations
 

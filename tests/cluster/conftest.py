@@ -53,7 +53,7 @@ def installed(cluster):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Say what the cluster looks like where a test has failed."""
+    """Print the state of the cluster if a test has failed."""
     report = yield
     made = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and made is not None:

@@ -1,4 +1,4 @@
-"""What the journals of training jobs must say: each step once, never two attempts at a time."""
+"""Checks of journals of training jobs: each step once, never two attempts at a time."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def run(*command: str | Path, **options: object) -> str:
-    """Run a command to its end; return its output, or fail with what it said."""
+    """Run a command to its end; return its output, or fail with its message."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, check=False, **options
     )  # type: ignore[call-overload]
@@ -35,7 +35,7 @@ def eventually(what: str, look: Callable[[], object], *, limit_s: float, every_s
     while True:
         try:
             last = look()
-        except Exception as error:  # noqa: BLE001 - told at the end
+        except Exception as error:  # noqa: BLE001 - reported at the end
             last = error
         else:
             if last:

@@ -38,7 +38,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{folder}/cni"
 """
-#: What the node keeps to itself; device plugins look into /var/lib/kubelet, whatever the options.
+#: Folders of this node only; device plugins read /var/lib/kubelet with any options.
 _PRIVATE = """\
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib

@@ -53,7 +53,7 @@ class Plane:
         (self.folder / "programs").mkdir(parents=True)
         self.programs = Programs(folder=self.folder / "programs")
         self.authority = self.folder / "certificates" / "apiserver.crt"
-        #: Whom kubelets take for the API server: certificate and key, signed by itself.
+        #: The API server's identity for kubelets: certificate and key, signed by itself.
         self.client = self.folder / "kubelet-client.crt", self.folder / "kubelet-client.key"
         self._accounts = dict(_ACCOUNTS)
         self._accounts |= {f"system:node:{name}": "system:nodes" for name in self.nodes}

@@ -205,7 +205,7 @@ def test_an_upgrade_replaces_scheduler_and_agents_under_running_jobs(cluster, in
 def test_a_job_goes_on_while_the_schedulers_pod_is_replaced_in_mid_round(cluster, installed):
     steps = 600
     job = installed.submit("through", steps=steps, types=V100)
-    # Just extended: nobody would have needed the scheduler for a while.
+    # Just extended: no agent would have needed the scheduler for a while.
     eventually(
         "its lease is extended",
         lambda: installed.deadline_s(job) - time.time() > LONGER_S + 5,

@@ -20,7 +20,7 @@ V100, K80 = {"v100": 10.0}, {"k80": 10.0}
 
 @pytest.fixture(scope="module", params=RELEASES.values(), ids=RELEASES)
 def commit(request):
-    """Return the commit of a release whose images are there."""
+    """Return the commit of a release with images here."""
     if f"release-{request.param}" not in os.environ["LEASEHOLD_CLUSTER_IMAGES"]:
         pytest.skip("no git history here to make the release from")
     return request.param
@@ -28,7 +28,7 @@ def commit(request):
 
 @pytest.fixture(scope="module")
 def before(cluster, commit, tmp_path_factory):
-    """The release, in a namespace of its own; whatever was installed before is gone."""
+    """The release, in a namespace of its own; earlier installations are gone."""
     chart = Installed(cluster, f"before-{commit}")
     tags = ",".join(f"{part}.image.tag={commit}" for part in ("scheduler", "agent"))
     try:

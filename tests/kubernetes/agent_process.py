@@ -1,7 +1,7 @@
 """An agent of the tests: ``leasehold agent --backend kubernetes`` on an address of its node's own.
 
-Takes one argument, JSON: node, address, port, server, state_dir, kubeconfig, and times. What the
-command line sets in a pod (its address, longer times) is set here, everything else is the same.
+Takes one argument, JSON: node, address, port, server, state_dir, kubeconfig, and times. Settings of
+the command line in a pod (its address, longer times) are set here, everything else is the same.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ import httpx
 from leasehold_testing.ports import free_ports
 
 BUILD = Path(__file__).parents[1] / "tools" / "build.sh"
-#: Static tokens: who administers the tests, and the nodes' kubelets, who are one here.
+#: Static tokens: the administrator of the tests, and the nodes' kubelets, which share one here.
 ADMIN, KUBELETS = "admin-of-the-tests", "kubelets-of-the-tests"
 _TOKENS = f"""\
 {ADMIN},test-admin,1,system:masters
 {KUBELETS},test-kubelets,2,system:masters
 """
-#: Without these nobody would count quotas, make default accounts or remove what a dead pod owned.
+#: Without these no quotas are counted, no default accounts made, no objects of dead pods removed.
 _CONTROLLERS = (
     "resourcequota-controller",
     "serviceaccount-controller",

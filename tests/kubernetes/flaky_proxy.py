@@ -25,13 +25,13 @@ class FlakyProxy:
     """Passes requests on to the API server.
 
     Attributes:
-        url: where it listens.
+        url: its address.
         fail_every: every so many requests are answered by ``fail_with``; 0: none.
         fail_with: HTTP status; -1: carried out, and the answer is lost.
         cut: nothing gets through.
         asked: how often each method and resource was asked for.
         answered: how often each status was given.
-        expired: how often a watch was told that its version is too old.
+        expired: how often a watch got "version too old".
     """
 
     def __init__(self, plane: ControlPlane) -> None:

@@ -21,7 +21,7 @@ class Helm:
     """Runs helm with files of its own.
 
     Args:
-        plane: whose administrator it is.
+        plane: the API server that it administers.
         namespace: of the release.
         values: of the chart, as YAML.
     """

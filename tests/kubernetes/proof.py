@@ -1,4 +1,4 @@
-"""What must be true of everything that ran, by the word of the nodes alone."""
+"""Checks of everything that ran, by the nodes' records alone."""
 
 from __future__ import annotations
 

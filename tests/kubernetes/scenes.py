@@ -6,7 +6,7 @@ from fake_nodes import FakeNode
 from installation import JOBS, eventually
 
 PODS = f"/api/v1/namespaces/{JOBS}/pods"
-#: One long round, for what has to happen within a lease however slow the machine is.
+#: One long round, for events that must happen within a lease on a slow machine.
 ONE_ROUND = {"engine.round_length_s": 90, "leases.node_timeout_s": 60}
 
 

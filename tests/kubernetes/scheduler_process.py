@@ -1,6 +1,6 @@
 """A scheduler of the tests: ``leasehold serve`` with its pod's credentials in another folder.
 
-Takes that folder, and then what the command line takes. In a pod it is always the same folder.
+Takes that folder, and then arguments of the command line. In a pod it is always the same folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agents that are killed, and what happens while nobody watches."""
+"""Agents that are killed, and events while no agent watches."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def projected(**token):
 
 NOBODY = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-#: What the level `restricted` takes of a pod, and the policy of the chart does not.
+#: Fields of a pod that the level `restricted` takes, and the policy of the chart does not.
 HOSTILE = {
     "a token": (projected(), "no rights in the cluster"),
     "a token for others": (projected(audience="leasehold"), "no rights in the cluster"),

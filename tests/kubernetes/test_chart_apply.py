@@ -1,4 +1,4 @@
-"""Every values file of the chart, taken by a real API server: first as a dry run, then for good."""
+"""Every values file of the chart, taken by a real API server: first as a dry run, then really."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def plural(kind):
 
 
 def path_of(item):
-    """Return where an object lies on an API server."""
+    """Return an object's path on an API server."""
     (base,) = (base for base, kinds in GROUPS.items() if item["kind"] in kinds)
     meta = item["metadata"]
     place = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""

@@ -10,7 +10,7 @@ ACCOUNT = f"{RELEASE}-leasehold-agent"
 
 
 def enrol(made, node, secret):
-    """Return what the scheduler answers to an agent that shows a token."""
+    """Return the scheduler's answer to an agent that shows a token."""
     made.client.headers.pop("Authorization", None)
     return made.client.post("/v1/agent/enrol", json={"node": node, "secret": secret})
 

@@ -107,7 +107,7 @@ def test_a_node_that_dies_loses_its_jobs_to_another(live):
 
 
 def test_on_a_node_out_of_sight_the_guard_ends_the_job_before_it_goes_on_elsewhere(live):
-    """Neither the agent nor the kubelet reaches anybody; the job would go on unseen."""
+    """Neither the agent nor the kubelet reaches the API server; the job would go on unseen."""
     long = {"leases.margin_s": 10, "leases.node_timeout_s": 12}
     long |= {"engine.round_length_s": 24, "engine.plan_lead_s": 14}
     kubelets, made = live(two_nodes(), guard_image="registry.example/agent:1", settings=long)

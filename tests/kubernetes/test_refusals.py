@@ -1,4 +1,4 @@
-"""What keeps a pod from starting: images, quotas, rights, admission. It is told, and waited for."""
+"""What keeps a pod from starting: images, quotas, rights, admission. Reports and waits."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_what_an_admission_policy_refuses_fails_with_its_words(live, admin):
 
 
 def test_a_missing_right_at_the_start_is_waited_for_as_well(live, admin):
-    """The roles are bound after the agents have started, or somebody has taken one away."""
+    """The roles are bound after the agents have started, or an administrator has removed one."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
     (binding,) = (
         item for item in admin.get(path)["items"] if item["metadata"]["name"].endswith("-agent")

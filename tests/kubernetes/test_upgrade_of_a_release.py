@@ -45,13 +45,13 @@ def admin(plane):
 
 @pytest.fixture(scope="module", params=WAYS)
 def upgraded(request, plane, admin, tmp_path_factory):
-    """Return how the oldest chart was upgraded, its namespace, what it had made, and the notes."""
+    """Return how the oldest chart was upgraded, its namespace, its objects, and the notes."""
     chart = chart_of_release(ROOT, tmp_path_factory.mktemp("before"), OLDEST)
     return request.param, *upgrade(plane, admin, f"up-{request.param}", chart, WAYS[request.param])
 
 
 def upgrade(plane, admin, namespace, chart, way):
-    """Install a chart and upgrade it; return the namespace, what it had made, and the notes."""
+    """Install a chart and upgrade it; return the namespace, its objects, and the notes."""
     helm = Helm(plane, namespace=namespace, values=VALUES.replace("JOBS", f"{namespace}-jobs"))
     helm.install("lh", "--no-hooks", chart=chart)
     old = everything(admin, namespace)

@@ -8,7 +8,7 @@ def others_routes(document, *, job, node):
 
     Args:
         document: the service's OpenAPI document.
-        job: a job of somebody else.
+        job: a job of another user.
         node: another node.
     """
     given = {"job_id": job, "name": node, "token_id": "t-1", "attempt": "1", "action": "drain"}

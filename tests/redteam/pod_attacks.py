@@ -1,4 +1,4 @@
-"""What a hostile job says about its pod: each would reach its neighbours, or its node."""
+"""Pod fields of hostile jobs: each would reach its neighbours, or its node."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ QUICK = {
 
 @contextlib.asynccontextmanager
 async def running_service(folder, *, after_set_back=False, **settings):
-    """Run a scheduler; gives what it is and a client with the administrator's token."""
+    """Run a scheduler; yield it and a client with the administrator's token."""
     texts = QUICK | {key.replace("__", "."): str(value) for key, value in settings.items()}
     config = load_config(
         environment={"XDG_CONFIG_HOME": str(folder)},

@@ -1,4 +1,4 @@
-"""A node whose state folder was copied, or whose machine was cloned: nothing runs twice."""
+"""A node with a copied state folder, or a cloned machine: nothing runs twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from real_service import as_user, ready, running_service
 
 pytestmark = pytest.mark.redteam
-#: Says each 0.2 s who it is, until it is asked to leave.
+#: Prints its identity each 0.2 s, until it is asked to leave.
 JOB = """
 trap 'exit 75' TERM
 while :; do echo "$1 $LEASEHOLD_ATTEMPT $$" >> "$2"; sleep 0.2; done

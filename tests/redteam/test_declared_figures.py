@@ -1,4 +1,4 @@
-"""A plain user who declares steps/s on worker types that he made up."""
+"""A plain user that declares steps/s on made-up worker types."""
 
 from __future__ import annotations
 

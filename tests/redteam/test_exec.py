@@ -1,4 +1,4 @@
-"""Somebody who would use ``exec`` to reach beyond their job: others' jobs, the node, its end."""
+"""Attacks by ``exec`` beyond the attacker's job: others' jobs, the node, its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who would be let in with a token that no identity provider has given."""
+"""Attacks with tokens that no identity provider has issued."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def by_hand(head, claims, sign):
 
 
 def signature_of(provider):
-    """Return what signs with the provider's own key, whatever stands in the header."""
+    """Return a function that signs with the provider's own key, for any header."""
     key = provider.keys["k1"].private_key
     return lambda body: key.sign(body, PKCS1v15(), SHA256())
 
@@ -134,7 +134,7 @@ def attacks(provider):
     }
 
 
-#: What is said of some of them, so that each is refused for what is wrong with it.
+#: The messages of some of them, so that each is refused for its own fault.
 REASONS = {
     "none": "algorithm",
     "public_key_as_password": "algorithm",

@@ -1,4 +1,4 @@
-"""A job that would reach its neighbours, or its node, by what it says about its pod.
+"""A job that would reach its neighbours, or its node, by fields of its pod.
 
 Pods that run, and attack from within, are in tests/cluster/test_attacks.py.
 """
@@ -14,7 +14,7 @@ from real_service import as_user, running_service
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """What a service answers to each attack of a user: by itself, tried, and in a batch."""
+    """Answers of a service to each attack of a user: by itself, tried, and in a batch."""
 
     async def attack():
         found = {}

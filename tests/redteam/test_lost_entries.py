@@ -1,4 +1,4 @@
-"""A database that has lost its newest entries: no job runs as another, and nobody reads another's.
+"""A database that has lost its newest entries: no job runs as another, and no user reads another's.
 
 A failover of PostgreSQL can lose them, and so can a file system on which nothing was synced. Here
 an older copy of the database is put in place behind the service's back.

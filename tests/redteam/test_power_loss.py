@@ -1,7 +1,7 @@
-"""A machine loses power: jobs whose submission was answered are on its disk.
+"""A machine loses power: jobs with an answered submission are on its disk.
 
-The state lies in a file system of its own, in a file. A copy of that file has what was synced, and
-nothing else: it is the disk after the cut.
+The state lies in a file system of its own, in a file. A copy of that file has the synced bytes,
+and nothing else: it is the disk after the cut.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Uploaded code: what an archive does to who receives it, and who gets at whose.
+"""Uploaded code: attacks of archives on their receivers, and on other users' code.
 
 The attacker has a token of project ``evil``, or that of a node. ``ann`` of project ``vision`` has
 uploaded code; a job that starts in it runs on node ``alice``.
@@ -110,7 +110,7 @@ def test_the_code_of_another_project_can_be_neither_used_nor_probed_for(tmp_path
             assert statuses == [404, 403, 403, 422, 422], mine
             for answer in (asked, run, tried):
                 assert answer.text.replace(mine, "HASH").count("HASH") >= 1
-        # Who sends the same code is told that it is new, whoever has it already.
+        # A user that sends the same code gets "new", also if another user has it already.
         assert (await send(admin, CODE, eve)).json()["created"] is True
         viewer = await token(admin, "vic", "vision", role="viewer")
         assert (await admin.get(f"/v1/uploads/{digest}", headers=viewer)).status_code == 403
@@ -147,7 +147,7 @@ def test_a_node_gets_the_code_of_its_own_leases_and_of_no_others(tmp_path):
                 assert (await admin.get(path, headers=headers)).status_code == 403
             async with httpx.AsyncClient(base_url=admin.base_url) as nobody:
                 assert (await nobody.get(path)).status_code == 401
-            # When the lease is over, its node is told no more.
+            # When the lease is over, its node gets no code.
             assert (
                 await admin.post(f"/v1/jobs/{made.json()['job_id']}/cancel", headers=ann)
             ).is_success

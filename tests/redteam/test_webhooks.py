@@ -1,4 +1,4 @@
-"""Somebody who would use webhooks to reach what they may not: addresses, projects, secrets."""
+"""Attacks by webhooks: on addresses, projects, secrets."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_http_goes_to_networks_that_an_operator_allows_and_nowhere_else(monkeypa
 
 
 def attacked(answer, **settings):
-    """Return what becomes of a message whose receiver answers so, how long it takes, what came."""
+    """Return a message's result for this answer of its receiver, its time, and the data."""
 
     async def go():
         async with receiving() as receiver, posting(allowed=HERE, **settings) as post:
@@ -300,7 +300,7 @@ def test_nobody_registers_reads_tests_or_deletes_for_another_s_project(tmp_path)
                 assert "whsec_" not in shown
             events = (await ask("GET", "/v1/events?subject_kind=webhook", eve)).json()["events"]
             assert events == []
-            # Jobs of another project go to nobody's webhook but that project's.
+            # Jobs of another project go to that project's webhooks only.
             other = {"name": "x", "project": "speech", "command": ["false"], "duration_s": 1}
             assert (await ask("POST", "/v1/jobs", eve, other)).status_code == 201
             assert (await ask("POST", "/v1/webhooks/chat/test", anna, {})).json()["delivered"]

@@ -1,4 +1,4 @@
-"""A scheduler whose clock was three hours ahead once, and was set right: it does not stay ahead."""
+"""If a scheduler's clock was three hours ahead once and was set right, it does not stay ahead."""
 
 from __future__ import annotations
 

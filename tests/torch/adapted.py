@@ -1,4 +1,4 @@
-"""A job whose batch may change, as DDP on CPU or alone; see test_adaptive."""
+"""A job with a changing batch, as DDP on CPU or alone; see test_adaptive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 def draw(sigma):
-    """Return inputs and targets of a linear regression whose errors have this deviation."""
+    """Return inputs and targets of a linear regression with errors of this deviation."""
     draws = torch.Generator().manual_seed(5)
     inputs = torch.randn(SAMPLES, FEATURES, generator=draws, dtype=torch.float64)
     truth = torch.randn(FEATURES, generator=draws, dtype=torch.float64)

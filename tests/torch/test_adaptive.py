@@ -1,4 +1,4 @@
-"""A job whose batch changes: known noise, the same decisions in all processes, one course."""
+"""A job with a changing batch: known noise, the same decisions in all processes, one course."""
 
 from __future__ import annotations
 

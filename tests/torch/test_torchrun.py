@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def environment(folder, attempt, node, *, ports):
-    """What the pod of a node finds, but for the name of the other node and its own address."""
+    """The variables of a node's pod, but for the name of the other node and its own address."""
     lease = DesiredLease(
         lease_id=attempt,
         attempt=attempt,
@@ -65,7 +65,7 @@ class Gang:
         self.tenants = []
 
     async def run(self, checkpoints, attempt, disturb=None):
-        """Return both exit codes and what was printed."""
+        """Return both exit codes and the output."""
         endpoint = Endpoint(self.folder / "s", listen=("127.0.0.1", 0))
         self.tenants = [Tenant(lease_id=node, secret=f"secret-{node}") for node in range(2)]
         for tenant in self.tenants:

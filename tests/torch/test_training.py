@@ -49,7 +49,7 @@ class Link(FileLink):
 
 
 class Node:
-    """An agent whose scheduler is the test."""
+    """An agent with the test as scheduler."""
 
     def __init__(self, folder, job, steps):
         self.folder, self.job, self.steps, self.revision = folder, job, steps, 0

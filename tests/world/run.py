@@ -1,4 +1,4 @@
-"""Worlds from seeds: whole clusters in which everything goes wrong, and what must hold in them.
+"""Worlds from seeds: whole clusters in which everything goes wrong, and their invariants.
 
     python tests/world/run.py --seeds 1-50          these
     python tests/world/run.py --seconds 120         new ones for so long

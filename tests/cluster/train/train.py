@@ -1,4 +1,4 @@
-"""A job of the tests: linear regression, alone or as a gang whose gradients meet over TCP.
+"""A job of the tests: linear regression, alone or as a gang that exchanges gradients over TCP.
 
 Every step leaves a line in a journal beside the checkpoints, which Leasehold knows nothing of: the
 tests count steps there, and compare the weights with those of an undisturbed run.
@@ -25,7 +25,7 @@ RENDEZVOUS_S = 60.0
 
 
 class Mates:
-    """The way to the other members of the gang: rank 0 hears all and tells all.
+    """The way to the other members of the gang: rank 0 receives from all and sends to all.
 
     Attributes:
         seen: addresses of the mates.

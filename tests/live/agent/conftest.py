@@ -50,7 +50,7 @@ asyncio.run(main())
 
 
 class Node:
-    """A node whose scheduler is the test."""
+    """A node with the test as its scheduler."""
 
     def __init__(self, folder):
         self.folder, self.state_dir, self.revision = folder, folder / "state", 0
@@ -174,7 +174,7 @@ def new_node():
 
 
 class Scheduler:
-    """A scheduler that speaks the agents' four routes over real HTTP, and misbehaves when told."""
+    """A scheduler that speaks the agents' four routes over real HTTP, and misbehaves on request."""
 
     def __init__(self, port=0):
         import socket

@@ -1,4 +1,4 @@
-"""Control groups: where they can be made, what is written, and what the kernel does with it."""
+"""Control groups: their places, their files, and the kernel's actions."""
 
 from __future__ import annotations
 

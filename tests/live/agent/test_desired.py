@@ -1,4 +1,4 @@
-"""The protocol's values: what is sent arrives, and what makes no sense is named."""
+"""The protocol's values: sent values arrive, and faulty ones are named."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def test_a_uid_is_told_and_who_knows_of_none_reads_on(node):
     assert lease_from_dict(to_dict(lease)).uid is None
     told = to_dict(replace(lease, uid=1_900_000_000))
     assert lease_from_dict(told).uid == 1_900_000_000
-    # The release before takes what it knows, and nothing else.
+    # The previous release takes its own fields, and nothing else.
     assert lease_from_dict(told | {"of a later release": 1}).uid == 1_900_000_000
 
 

@@ -131,7 +131,8 @@ def test_what_fails_while_the_disk_is_full_ends_with_that_trouble(node, monkeypa
             assert ended.reason_code == DISK_FULL
             assert trouble_of(ended.reason_code, ended.message) is Trouble.DISK
             assert "room" in REMEDIES[Trouble.DISK]
-            # The end tells why its worker is granted to nobody, so it is no failure of the job's.
+            # The end has the reason that its worker is not granted, so it is no failure of the
+            # job's.
             assert 0 in problems_of(node)
 
     asyncio.run(scenario())

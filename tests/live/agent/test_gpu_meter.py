@@ -16,7 +16,7 @@ class NVMLError(Exception):
 
 
 class Driver:
-    """GPUs by UUID: percent of use; None if NVML tells none."""
+    """GPUs by UUID: percent of use; None if NVML reports none."""
 
     NVMLError = NVMLError
 

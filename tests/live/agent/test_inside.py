@@ -1,4 +1,4 @@
-"""What a command beside a job ends with when it cannot be begun, as shells say it."""
+"""The exit code of a command beside a job if it cannot start, like that of shells."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ QUICK = UploadSettings(every_s=0.01, piece_bytes=7, retry_least_s=0.01, retry_mo
 
 
 class Store:
-    """What the scheduler does with output, and how it fails."""
+    """The scheduler's handling of output, with faults."""
 
     def __init__(self):
         self.logs, self.failures, self.calls = {}, [], []
@@ -206,7 +206,7 @@ def test_output_that_nobody_wants_is_not_offered_again(tmp_path, log):
     store.failures = [InputError("no such lease")]
     upload(tmp_path, store, until=(tmp_path / "1" / SENT).exists)
     assert store.logs == {}
-    assert store.ends == {}  # nobody may take what was refused for whole
+    assert store.ends == {}  # refused output must not count as whole
 
 
 def test_a_running_lease_is_sent_while_it_writes_and_ends_when_it_ends(tmp_path, log):

@@ -1,4 +1,4 @@
-"""What a job tells or breaks ends its own lease at most: the agent and the other leases go on."""
+"""A job's messages and faults end its own lease at most: the agent and the other leases go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.protocol import bounds
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 LASTING = "import time; print('on', flush=True); time.sleep(60)"
-#: Tells its agent, in all the ways there are, that it has done 10**30 steps.
+#: Reports to its agent, in all ways, that it has done 10**30 steps.
 ABSURD = """
 import json, os, socket, time
 print("step 1" + "0" * 30, flush=True)

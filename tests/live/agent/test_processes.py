@@ -1,4 +1,4 @@
-"""Real processes under real leases, by an agent whose scheduler is a file."""
+"""Real processes under real leases, by an agent with a file as scheduler."""
 
 from __future__ import annotations
 

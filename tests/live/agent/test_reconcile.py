@@ -1,4 +1,4 @@
-"""The decision core against a small world whose messages are lost, doubled and overtaken."""
+"""The decision core against a small world that loses, doubles and reorders messages."""
 
 from __future__ import annotations
 

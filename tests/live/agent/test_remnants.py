@@ -53,7 +53,7 @@ def test_a_job_that_kills_its_supervisor_leaves_nothing_behind(node, word):
                 node.want(node.lease(lease_id, program))
                 report = await node.until(lambda n=lease_id: node.ended(n))
                 assert report.reason is LeaseEnd.LOST
-                assert pids_with(word) == []  # at the very moment at which the end is told
+                assert pids_with(word) == []  # at the very moment at which the end is reported
 
     run(main())
 
@@ -180,7 +180,7 @@ def test_a_worker_with_a_process_that_cannot_be_killed_has_a_problem_until_it_is
     kill = os.kill
 
     def refuse(pid, number):
-        """As the kernel does where the process is another user's."""
+        """As the kernel does if the process is another user's."""
         if number == signal.SIGKILL and pid in pids_with(word):
             raise PermissionError
         kill(pid, number)

@@ -14,7 +14,7 @@ from leasehold.cli.main import app
 from scheduler.domain.facts.troubles import trouble_of
 from scheduler.protocol.reports import LeaseEnd
 
-#: In the place of the supervisor: as one whose working directory is on a file server that is gone.
+#: In the place of the supervisor: as if its working directory is on a file server that is gone.
 HANGS = "import time\ntime.sleep(600)\n"
 
 

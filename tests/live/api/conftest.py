@@ -34,7 +34,7 @@ class Clock:
 
 @dataclass
 class Caller:
-    """A client whose calls return when the answer is complete."""
+    """A client with calls that return when the answer is complete."""
 
     daemon: Daemon
     headers: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Agents' tokens: what an enrolment approves, whose inventory is bound, and renewals."""
+"""Agents' tokens: workers that an enrolment approves, bound inventories, and renewals."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_the_agent_keeps_its_token_renewed(daemon: Any, tmp_path: Any) -> None:
             servers=("http://localhost",), node="alpha", token=token.read, transport=transport
         )
         wait_s = await token._renew(link)
-        await link.desired(after=(0, -1))  # with whatever it shows now
+        await link.desired(after=(0, -1))  # with any credentials
         return wait_s
 
     assert daemon.run(look()) == MOST_S

@@ -124,7 +124,7 @@ def test_how_much_is_not_kept_any_more_is_in_a_header_and_in_the_pieces(
     assert answer.headers["x-leasehold-dropped-bytes"] == "500"
     lines = [json.loads(line) for line in answer.content.splitlines()]
     assert [line.get("kept_from") for line in lines] == [500, 0, None]
-    # Whoever asks for the end alone misses nothing.
+    # A reader that asks for the end alone misses nothing.
     tail = viewer.get(f"/v1/jobs/{job}/log?stream=out&tail_bytes=4")
     assert (tail.text, tail.headers["x-leasehold-dropped-bytes"]) == ("end\n", "0")
 

@@ -1,4 +1,4 @@
-"""Setting what the jobs of a project may say of themselves."""
+"""Limits on fields of a project's jobs, over REST."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_causes_name_no_foreign_job_and_no_foreign_entity(
             fact=FactKind.JOB_ARRIVED, subject=foreign, project="speech", round_number=3, **rival
         ),
         Cause(fact=FactKind.WEIGHT_CHANGED, subject=own, project="vision", **rival),
-        Cause(fact=FactKind.JOB_ENDED, subject=own, **rival),  # whose project is not known any more
+        Cause(fact=FactKind.JOB_ENDED, subject=own, **rival),  # without a known project any more
         Cause(fact=FactKind.JOB_ENDED, subject=foreign),
         Cause(fact=FactKind.SHARE_CHANGED, subject="speech"),
     ]

@@ -1,4 +1,4 @@
-"""Tokens and enrolments: made, used, expired, revoked, cached, never told again."""
+"""Tokens and enrolments: made, used, expired, revoked, cached, never shown again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploading code over REST; ``tests/redteam/test_uploads.py`` has what must not be."""
+"""Uploading code over REST; ``tests/redteam/test_uploads.py`` has the attacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is shown the values of a job's variables."""
+"""Roles that see the values of a job's variables."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_others_see_the_names_alone(daemon: Daemon, role: str, fields: dict[str,
     }
     (container,) = spec["kubernetes"]["template"]["spec"]["containers"]
     assert container["env"] == [{"name": "PASSWORD", "value": "***"}]
-    # What the owner gave is not touched by that.
+    # The owner's values do not change.
     assert submit(daemon.caller("user", subject="ann"), **fields)
 
 

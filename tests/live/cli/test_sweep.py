@@ -1,4 +1,4 @@
-"""``leasehold sweep``: the grid, its cells, and taking it up where it was left."""
+"""``leasehold sweep``: the grid, its cells, and continuing it."""
 
 from __future__ import annotations
 

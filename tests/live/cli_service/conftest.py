@@ -131,7 +131,7 @@ def until() -> Callable[..., None]:
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Keep the tests away from whatever the user has configured."""
+    """Keep the tests away from the user's configuration."""
     for name in ("SERVER", "TOKEN", "CA_FILE", "CLIENT_CONFIG", "STATE_DIR"):
         monkeypatch.delenv(f"LEASEHOLD_{name}", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -176,7 +176,7 @@ def leaves_token(surroundings: Any) -> Callable[[Scheduler], None]:
 
 @dataclass
 class Ran:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""``leasehold exec``: what it sends, prints and ends with."""
+"""``leasehold exec``: its requests, output and exit codes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_output_that_is_not_kept_any_more_is_told(job, scheduler, leasehold):
     assert ran.err.splitlines() == [told, "oops"]
     pieces = [json.loads(line) for line in leasehold("logs", job, "--json").out.splitlines()]
     assert [piece["dropped"] for piece in pieces] == [4096, 0]
-    # A tail that begins within what is kept leaves nothing out that was not asked for.
+    # A tail that begins within kept output leaves out no requested byte.
     assert leasehold("logs", job, "--tail", "2", "--stream", "out").err == ""
 
 
@@ -129,7 +129,7 @@ def test_a_piece_that_overlaps_what_was_seen_is_cut(job, scheduler, leasehold):
 
 def test_following_a_job_of_an_absent_scheduler_ends_with_3(leasehold):
     with socket.socket() as port:
-        port.bind(("127.0.0.1", 0))  # bound and not listening: nobody else takes it
+        port.bind(("127.0.0.1", 0))  # bound and not listening: no other process takes it
         url = f"http://127.0.0.1:{port.getsockname()[1]}"
         assert leasehold("logs", "-f", "x", "--retry-for", "0", "--server", url).code == 3
 

@@ -307,7 +307,7 @@ def test_quotas_of_worker_types_and_of_users_are_set_and_shown(scheduler, leaseh
     assert (found["max_workers"], found["max_workers_of"]) == (8, {"v100": 4, "k80": 6})
     assert found["idle_quota"] == "share"
     found = limits("--max-workers-per-user", "v100=1")
-    assert found["max_workers_of"] == {"v100": 4, "k80": 6}  # what is not given stays
+    assert found["max_workers_of"] == {"v100": 4, "k80": 6}  # values left out stay
     assert (found["max_workers_per_user"], found["max_workers_per_user_of"]) == (None, {"v100": 1})
     shown = leasehold("project").out
     assert "8,k80=6,v100=4" in shown
@@ -484,7 +484,7 @@ def test_watch_resumes_where_it_was_after_a_restart(job, scheduler, leasehold, u
         scheduler.do(scheduler.service.run, job)
         until(lambda: scheduler.service._news._waiters)
         scheduler.stop()
-        scheduler.service.finish(job)  # nobody listens
+        scheduler.service.finish(job)  # no process listens
         scheduler.start()
 
     other = threading.Thread(target=meanwhile)

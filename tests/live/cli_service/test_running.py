@@ -195,7 +195,7 @@ class Running:
 
 @pytest.fixture
 def running(scheduler, until):
-    """Start ``leasehold run`` whose job has printed a line, which it has shown."""
+    """Start ``leasehold run``; its job has printed a line, which it has shown."""
     with contextlib.ExitStack() as stack:
 
         def start(*options, terminal=True):

@@ -97,7 +97,7 @@ def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_pat
     assert row.status == "held"
     assert 7190 < row.deadline_s - row.submitted_s < 7300
     assert scheduler.service.store.jobs_of_keys("anonymous", ["mine"])["mine"].job_id == row.job_id
-    # A job with an image may run in a pod, whose files nobody reads.
+    # A job with an image may run in a pod, and the agent reads no files of pods.
     ran = leasehold("submit", "--progress-file", "steps.txt", "--", "./train")
     assert scheduler.service.store.job(ran.out.strip()).spec["progress_file"] == "steps.txt"
 
@@ -207,7 +207,7 @@ def test_a_job_that_can_never_run_is_refused_with_6(scheduler, leasehold, tmp_pa
 
 def test_a_dependency_that_is_not_there_ends_with_5(serve, leasehold, monkeypatch):
     server = serve(auth=True)
-    # Whoever is confined to a project is refused by the names that he may see.
+    # A user confined to a project gets refusals with visible names only.
     monkeypatch.setenv("LEASEHOLD_TOKEN", server.token("user", projects=("vision",)))
     first = leasehold("submit", "--", "./work").out.strip()
     ran = leasehold("submit", "--after", f"{first},nosuch", "--", "./work")

@@ -1,4 +1,4 @@
-"""``--upload``: what is packed, what is left out, and that the same files are sent once."""
+"""``--upload``: packed files, files left out, and the same files are sent once."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from scheduler.errors import NotFoundError, UnreachableError
 
 
 class Answers:
-    """A client whose looks at a job's status are written down."""
+    """A client that records its reads of a job's status."""
 
     def __init__(self, *statuses):
         self.statuses = list(statuses)
@@ -97,7 +97,7 @@ def test_what_happens_to_others_is_left_out(scheduler, leasehold, until):
 def test_names_are_completed(complete, begun, names, scheduler, leasehold):
     assert leasehold("submit", "--", "./x").code == 0
     assert leasehold("project", "set", "vision", "--weight", "2").code == 0
-    for _ in range(20):  # nobody waits long for a completion, and a busy machine may be slower
+    for _ in range(20):  # no wait for a completion is long, and a busy machine may be slower
         found = complete(SimpleNamespace(params={"server": scheduler.url}), begun)
         if found or not names:
             break

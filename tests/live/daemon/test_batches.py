@@ -1,6 +1,6 @@
-"""A job whose batch may change, from its processes to the rates of the policy's problem.
+"""A job with a changing batch, from its processes to the rates of the policy's problem.
 
-A real scheduler and agent, and two processes with the SDK whose passes take as long as they say.
+A real scheduler and agent, and two processes with the SDK and passes of given times.
 """
 
 from __future__ import annotations

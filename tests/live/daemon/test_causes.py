@@ -1,4 +1,4 @@
-"""Why jobs got workers and lost them, as a real scheduler and real agents tell it."""
+"""Why jobs got workers and lost them, as a real scheduler and real agents report it."""
 
 from __future__ import annotations
 

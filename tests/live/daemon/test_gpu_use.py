@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler for a li
 
 
 class Machine:
-    """Two GPUs that do what a test says."""
+    """Two GPUs with use set by a test."""
 
     def __init__(self, folder):
         self.folder = folder

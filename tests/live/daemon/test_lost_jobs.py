@@ -18,7 +18,7 @@ hide(sys.argv[1])
 while not seen(sys.argv[1]): pass
 os.kill(os.getppid(), 9)
 """
-#: Kills every agent of which a file tells.
+#: Kills every agent named in a file.
 MURDEROUS = """
 import os, sys, time
 dead = set()
@@ -108,7 +108,7 @@ def test_a_job_that_kills_its_agents_is_held_with_a_reason(start, tmp_path):
         deaths = []
 
         def dies():
-            """Tell the job of the agent, and start the next one as systemd would."""
+            """Give the job the agent's pid, and start the next one as systemd would."""
             target.write_text(str(agents[-1].process.pid))
             agents[-1].process.wait(60)
             begin()

@@ -1,4 +1,4 @@
-"""The README's quickstart, with its own commands and what it says of their output."""
+"""The README's quickstart, with its own commands and their described output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose pod shows a token: asked of an API server that says what the test wants."""
+"""The pod of a token, by an API server with answers of the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def status(*, authenticated=True, audiences=("leasehold",), user=ACCOUNT, nodes=
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Answers every review with ``answer`` and keeps what it was asked."""
+    """Answers every review with ``answer`` and keeps its requests."""
 
     answer: object = None
     code = 201

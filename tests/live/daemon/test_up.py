@@ -37,7 +37,7 @@ def test_the_node_is_there_soon_after_the_start_and_leaves_nothing_behind(make_c
         await task
 
     asyncio.run(scenario())
-    # Its agent asks once there is somebody to answer.
+    # Its agent asks once the scheduler can answer.
     assert not [line for line in caplog.messages if "no good answer" in line]
 
 

@@ -1,4 +1,4 @@
-"""The oracle of the day finds what it is for, and nothing where all is well."""
+"""The oracle of the day finds its faults, and nothing if all is well."""
 
 from __future__ import annotations
 

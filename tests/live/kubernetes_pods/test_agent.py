@@ -1,4 +1,4 @@
-"""The whole agent over a fake cluster: what the scheduler wants becomes pods, and is reported."""
+"""The whole agent over a fake cluster: wanted leases become pods, and are reported."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from leasehold_testing.ports import free_ports
 
 
 class FakeAgent:
-    """Answers the guard's questions with what the test says; by default it does not."""
+    """Answers the guard's questions as a test sets; by default it does not."""
 
     def __init__(self):
         self.answer = b""

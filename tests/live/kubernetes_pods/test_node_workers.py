@@ -133,7 +133,7 @@ def test_taints_keep_new_pods_away_as_in_kubernetes(taint, tolerations, stands_i
 
 @pytest.mark.parametrize("first", ["labels", "resources"])
 def test_a_node_that_begins_to_share_keeps_its_workers_whatever_it_says_first(make_node, first):
-    """The device plugin counts replicas; feature discovery tells of them, sooner or later."""
+    """The device plugin counts replicas; feature discovery reports them, sooner or later."""
 
     def told(count, replicas):
         node = make_node(count)

@@ -1,4 +1,4 @@
-"""What is wrong with one pod ends its lease alone: the agent and the other pods go on."""
+"""A fault of one pod ends its lease alone: the agent and the other pods go on."""
 
 from __future__ import annotations
 

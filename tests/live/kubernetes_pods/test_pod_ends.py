@@ -1,4 +1,4 @@
-"""Why a lease ended, from what a kubelet writes into a pod's status."""
+"""Why a lease ended, from a kubelet's entries in a pod's status."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def failed(code):
 
 
 def play(serve, scene, *, protocols=(CLOSING,), status=101):
-    """Run a scene with a client of a server whose sockets are served so."""
+    """Run a scene with a client of a server that serves sockets so."""
     asked = []
 
     async def handle(request):

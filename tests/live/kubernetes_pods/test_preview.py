@@ -1,4 +1,4 @@
-"""What a dry run shows of a job's pods, and what it refuses."""
+"""A dry run's view of a job's pods, and its refusals."""
 
 from __future__ import annotations
 

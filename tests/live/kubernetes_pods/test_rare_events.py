@@ -180,7 +180,7 @@ def test_output_of_old_leases_goes_once_it_was_sent(play, make_lease):
     play(scene, log_leases=2)
 
 
-# -- pods that others have made, or that are not what they should be ------------------------------
+# -- pods of others, or with faults ---------------------------------------------------------------
 
 
 def test_a_pod_with_our_labels_but_without_a_lease_is_deleted(play, make_lease):
@@ -245,7 +245,7 @@ def test_a_deletion_whose_pod_is_gone_already_ends_the_lease(play, make_lease):
         await stage.pod()
         stage.api.run(POD)
         await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
-        del stage.api.pods[POD]  # and no watch tells
+        del stage.api.pods[POD]  # and no watch reports it
         stage.backend.perform(Terminate(lease_id=1, unwanted=False))
         report = await stage.ended()
         assert report.reason is LeaseEnd.RELEASED

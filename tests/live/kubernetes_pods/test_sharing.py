@@ -101,7 +101,7 @@ def make_agent(folder, service, url, sharing):
 
 @pytest.fixture
 def share(tmp_path, make_node):
-    """Let two jobs meet on a node of one GPU, whose resource counts it ``replicas`` times."""
+    """Let two jobs meet on a node of one GPU; its resource counts it ``replicas`` times."""
 
     def run(scene, *, replicas=1, labels=None, sharing=None):
         async def main():

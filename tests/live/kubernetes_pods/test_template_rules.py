@@ -1,4 +1,4 @@
-"""The list of what a pod template may say: what is on it, what not, and what an operator adds."""
+"""The list of allowed fields of pod templates, and an operator's additions."""
 
 from __future__ import annotations
 

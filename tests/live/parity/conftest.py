@@ -170,7 +170,7 @@ class Case:
 
     @staticmethod
     def difference(live, simulated):
-        """Return what the two logs first disagree about, or None."""
+        """Return the first difference of the two logs, or None."""
         for i, (one, other) in enumerate(zip(live, simulated, strict=False)):
             if encode(one) != encode(other):
                 return i, one, other

@@ -107,8 +107,8 @@ def test_deaths_around_commits_change_nothing_either(case, policy, monkeypatch):
     comparison.store.fault_of = fault_of
     live = asyncio.run(comparison.live())
     assert min(faults.values()) > 10
-    # What was committed was not performed by the process that died, so it is in no log; what the
-    # others performed stands in the simulator's order.
+    # The process that died did not perform its committed decision, so it is in no log; actions of
+    # the others are in the simulator's order.
     simulated = iter(encode(command) for command in comparison.simulated())
     assert all(encode(command) in simulated for command in live)
     assert comparison.stage_after.world.completions == {

@@ -1,4 +1,4 @@
-"""What a daemon with real processes has decided, the same facts make another control decide."""
+"""Another control decides the same as a daemon with real processes, on the same facts."""
 
 import asyncio
 import dataclasses
@@ -40,7 +40,7 @@ SETTINGS = RuntimeSettings(
 )
 
 
-#: What a program says that a GPU has no memory left for.
+#: The message of a program if a GPU has no memory left.
 OUT_OF_MEMORY = "echo 'torch.cuda.OutOfMemoryError: CUDA out of memory.' >&2; exit 1"
 
 

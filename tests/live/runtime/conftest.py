@@ -13,7 +13,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 
-#: Without a band, so that whose turn it is follows from shares alone.
+#: Without a band, so that the order of jobs follows from shares alone.
 ENGINE = EngineSettings(
     round_length_s=10.0,
     plan_lead_s=4.0,
@@ -93,7 +93,7 @@ class Story(Stage):
 
 @pytest.fixture
 def live(tmp_path, monkeypatch):
-    """Return a function that lets a story happen: nodes, settings, and what is told."""
+    """Return a function that runs a story: nodes, settings, and events."""
     monkeypatch.setattr("scheduler.runtime.driver.driver.COMMIT_RETRY_LEAST_S", 0.0)
 
     def play(story, *, nodes=None, engine=None, store=None, **settings):

@@ -127,7 +127,7 @@ def test_the_next_leader_knows_which_agent_serves_a_node(live):
         with pytest.raises(ConflictError, match="another agent serves node 'n0'"):
             await Agent(stage, COPY, 9.0).tell()
         await first.tell(of_lease(stage), crashed=True)
-        # That an agent died once is told once, not at each start of the scheduler.
+        # An agent's death is recorded once, not at each start of the scheduler.
         assert stage.kinds("n0").count("agent_died") <= 1
 
     live(story)

@@ -1,4 +1,4 @@
-"""Jobs whose batch may change, over a restart of the service."""
+"""Jobs with a changing batch, over a restart of the service."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A stored policy whose plugin does not import any more is said aloud, and what runs goes on."""
+"""If a stored policy's plugin cannot be imported any more, it is reported; running jobs go on."""
 
 import sys
 from importlib.metadata import EntryPoint
@@ -49,7 +49,7 @@ def test_a_stored_policy_that_does_not_import_is_said_aloud(live, monkeypatch, c
         (said,) = [r for r in caplog.records if "cannot be used" in r.message]
         assert (said.levelname, "set by boss" in said.message) == ("ERROR", True)
 
-        # What runs goes on, and who came since has what is left over.
+        # Running jobs go on, and new jobs get left-over workers.
         await stage.job("b", total_steps=100.0)
         await stage.wait(60)
         assert (stage.status("a"), stage.status("b")) == ("running", "running")

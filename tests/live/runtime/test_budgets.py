@@ -15,7 +15,7 @@ from scheduler.store.usage import UsageKey, UsageQuery
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def live(request, live, tmp_path, monkeypatch):
-    """Let a story happen on each kind of store: what was used is asked of the ledger."""
+    """Let a story happen on each kind of store: use is read from the ledger."""
     monkeypatch.setattr(SqlStore, "server_s", lambda _: None)  # the story has a time of its own
     if request.param == "memory":
         yield live
@@ -83,7 +83,7 @@ def test_a_project_stops_within_a_round_of_its_budget(live, restarts, preemptibl
         assert view.budget.used_gpu_hours == pytest.approx(held * S, abs=1e-9)
         kinds = [row.kind for row in stage.history("budget_warning", "budget_spent")]
         assert sorted(kinds) == ["budget_spent", "budget_warning"]
-        # Who comes now waits for the same.
+        # A new job waits for the same.
         await stage.job("late", project="p")
         assert stage.row("late").reason == "budget"
 

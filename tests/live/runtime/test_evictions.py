@@ -10,7 +10,7 @@ CORDONED = "the node is cordoned"
 
 
 async def evict(stage, lease_id):
-    """One report tells both the end of a lease and the node's cordon, as agents on pods do."""
+    """One report has both the end of a lease and the node's cordon, as agents on pods do."""
     node = stage.node("n0")
     run = node.runs[lease_id]
     node._end(run, LeaseEnd.LOST, message="EvictionByEvictionAPI")

@@ -1,4 +1,4 @@
-"""Why a job waits: every reason can be reached, and the first one is the one to heed."""
+"""Why a job waits: every reason can be reached, and the first one is the one to act on."""
 
 import asyncio
 import itertools
@@ -304,7 +304,7 @@ def test_views_agree_with_each_other(live):
         assert dict(cluster.busy) == {"v100": 1, "k80": 1}
         assert dict(cluster.jobs) == {"running": 2, "waiting": 1}
         shares = [live.share for live in stage.service.live(list("abc")).values()]
-        assert all(share > 0.9 for share in shares)  # nobody is below a third of the cluster
+        assert all(share > 0.9 for share in shares)  # no entity is below a third of the cluster
         text = stage.service.metrics().decode()
         assert "leasehold" in text
 

@@ -41,7 +41,7 @@ def test_who_had_everything_gives_way_and_a_restart_forgets_nothing(live, by_ord
         assert stage.control.state.engine.usage_s.tolist() == before
         again = seen(stage)
         assert again["old"].usage_worker_s == views["old"].usage_worker_s
-        # A weight that somebody sets is what changes with use.
+        # Use changes the weight that an operator sets.
         await stage.do(
             stage.service.set_project(ProjectLimits(project="new", weight=3.0), actor="boss")
         )

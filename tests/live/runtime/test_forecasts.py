@@ -1,4 +1,4 @@
-"""Expected times: the live state, replayed; and what is said if there are none."""
+"""Expected times: the live state, replayed; and the message if there are none."""
 
 import asyncio
 import threading
@@ -84,7 +84,7 @@ def test_who_asks_after_a_change_is_told_what_knows_the_change(live, in_this_pro
         assert forecaster._made_s > made_s
         assert told.completes_s is not None
         made_s = forecaster._made_s
-        await stage.wait(0.5)  # nodes report, nobody changes anything
+        await stage.wait(0.5)  # nodes report, no user changes anything
         await stage.explanation("b")
         assert forecaster._made_s == made_s
 
@@ -278,7 +278,7 @@ def test_a_job_over_its_quota_is_told_when_it_will_be_let_in(live, in_this_proce
         assert told.starts_s == pytest.approx(began_s + 20.0, abs=1.0)
         assert told.completes_s == pytest.approx(began_s + 40.0, abs=1.5)
         forecaster.close()
-        # And what was promised is what comes.
+        # And the promises are kept.
         await stage.wait(45)
         (attempt,) = stage.store.attempts("second")
         assert attempt.start_s == pytest.approx(told.starts_s, abs=1.5)

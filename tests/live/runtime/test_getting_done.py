@@ -1,4 +1,4 @@
-"""Programs that know nothing of leases get done, and people are told what they lose."""
+"""Programs that know nothing of leases complete, and their losses are reported."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Nodes are told which images they may soon need."""
+"""Nodes get the images that they may soon need."""
 
 import orjson
 

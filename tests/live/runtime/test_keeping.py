@@ -1,4 +1,4 @@
-"""Output that is kept and followed, and what is forgotten in the end."""
+"""Output that is kept and followed, and its deletion in the end."""
 
 import asyncio
 

@@ -17,7 +17,7 @@ TTL_S = 15.0
 
 
 class Flaky(MemoryStore):
-    """A store whose leadership calls fail or hang on request."""
+    """A store with leadership calls that fail or hang on request."""
 
     def __init__(self):
         super().__init__()

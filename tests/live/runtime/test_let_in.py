@@ -1,4 +1,4 @@
-"""Why a job gets workers later than it came; and steps are told only where it counts any."""
+"""Why a job gets workers later than it came; and steps are shown only if it counts any."""
 
 import pytest
 

@@ -18,7 +18,7 @@ def quick(monkeypatch):
 
 
 class Follower:
-    """Somebody who follows a job's output."""
+    """A reader that follows a job's output."""
 
     def __init__(self, stage, **wanted):
         self.chunks, self.end = [], None
@@ -159,7 +159,7 @@ def test_output_of_an_agent_that_sends_no_marks_is_waited_for_and_then_left_open
         await put(stage, b" words", offset=14)
         await follower.stays()
         await stage.wait(following.MARK_WAIT_S - 10)
-        await follower.stays()  # what came has begun the wait again
+        await follower.stays()  # the new output has restarted the wait
         await stage.wait(11)
         gaps = tuple(LogGap(attempt=1, node="n0", stream=s, told=False) for s in ("out", "err"))
         assert await follower.over() == LogEnd(complete=None, missing=gaps)
@@ -178,7 +178,7 @@ def test_an_end_that_never_comes_is_told_after_a_while(live):
         await stage.wait(following.MARK_WAIT_S + 1)
         gap = LogGap(attempt=1, node="n0", stream="out")
         assert await follower.over() == LogEnd(complete=False, missing=(gap,))
-        # Who comes later need not wait, and is told the same.
+        # A later reader need not wait, and gets the same.
         assert (await Follower(stage).over()).missing == (gap,)
 
     live(story)

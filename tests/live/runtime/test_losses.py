@@ -146,7 +146,7 @@ def test_a_job_that_a_dead_agent_was_never_told_of_is_no_suspect(live, returns):
         stage.links["n0"].cut = True
         node.wipe()
         await stage.wait(2)
-        await stage.job(total_steps=500.0)  # granted to a node that nobody knows to be dead
+        await stage.job(total_steps=500.0)  # granted to a node without known death
         await stage.run_until(lambda: stage.status() == "running", at_most_s=30)
         if returns:
             stage.links["n0"].cut = False

@@ -243,7 +243,7 @@ class Play:
         assert {job_id: store.job(job_id).steps_done for job_id in self.jobs} == steps
         self.do(self.stage.settle())
 
-    # -- what must hold ---------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------
 
     def check(self):
         for job_id, spec in self.jobs.items():

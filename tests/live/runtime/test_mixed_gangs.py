@@ -1,4 +1,4 @@
-"""Jobs on workers of two types: what their nodes get, what is learned, and a restart."""
+"""Jobs on workers of two types: leases of their nodes, learned rates, and a restart."""
 
 import json
 

@@ -36,7 +36,7 @@ def test_run_time_is_kept_only_by_a_program_that_leaves_by_itself(live, leave_s,
         safe = 7.0 if how == "preempted" and leave_s == 0.0 else 0.0
         assert first.steps_done == pytest.approx(safe, abs=0.3)
         assert stage.row().steps_done == pytest.approx(safe, abs=0.3)
-        # What was saved is in the folder of this world, whoever knows of it.
+        # Saved steps are in the folder of this world, also if no report has them.
         await stage.wait(60)
         assert stage.status() == "completed"
         assert stage.row().steps_done == 20.0
@@ -100,7 +100,7 @@ def test_a_job_that_takes_longer_than_it_said_is_never_taken_for_complete(live):
         await stage.job(total_steps=None, duration_s=10.0, throughputs={})
         await stage.wait(25)
         assert stage.status() == "running"
-        # It was said to take 10 s. By now it is expected to take twice what it has run.
+        # It was said to take 10 s. By now it is expected to take twice its run time.
         jobs = stage.state.engine.jobs
         assert jobs["steps_done"].tolist() == pytest.approx([16.0])
         assert jobs["total_steps"].tolist() == pytest.approx([32.0])
@@ -112,7 +112,7 @@ def test_a_job_that_takes_longer_than_it_said_is_never_taken_for_complete(live):
 
 
 def test_a_job_that_overruns_is_not_served_first_for_that(live):
-    """One worker: what seems nearly done without end would keep it without end."""
+    """One worker: a job that always seems nearly done would keep it without end."""
 
     async def story(stage):
         stage.world.totals["long"] = 500.0

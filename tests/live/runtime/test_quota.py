@@ -1,4 +1,4 @@
-"""A project's quota counts what runs: who has it, who waits for it, and who gives it back."""
+"""A project's quota counts running jobs: holders, waiting jobs, and returns."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A fact that cannot be stored is refused to whoever told it; the scheduler leads on."""
+"""If a fact cannot be stored, its sender gets a refusal; the scheduler leads on."""
 
 import asyncio
 import contextlib
@@ -51,12 +51,12 @@ def make(store, folder):
 
 async def until(condition, seconds=60.0):
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  what is looked at has no event
+        while not condition():  # noqa: ASYNC110  the observed state has no event
             await asyncio.sleep(0.01)
 
 
 async def again(call):
-    """Do as clients and agents do: who is sent away while the state is loaded asks again."""
+    """Retry like clients and agents if a call is refused while the state is loaded."""
     async with asyncio.timeout(60):
         while True:
             try:

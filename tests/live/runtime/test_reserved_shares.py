@@ -51,7 +51,7 @@ def test_reserved_workers_count_against_the_quota_of_their_project(live, restart
         assert stage.status("other") == "running"  # on the one that is not reserved
         await stage.job("another", project="q", total_steps=1e6)
         await stage.wait(22)
-        assert len(running(stage, "other", "another")) == 1  # what is reserved stays idle
+        assert len(running(stage, "other", "another")) == 1  # reserved workers stay idle
         await limit(stage, max_workers=None)
         await stage.wait(22)
         assert len(running(stage, *names)) >= 3  # fifo: the fourth came before the others

@@ -1,4 +1,4 @@
-"""Policies in processes: deadlines, crashes, nonsense, and who waits."""
+"""Policies in processes: deadlines, crashes, nonsense, and waits."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_several_processes_answer_at_once():
 
 @dataclass(frozen=True, kw_only=True)
 class Odd(Policy):
-    """Answers with what it is given."""
+    """Answers with its parameter."""
 
     name: ClassVar[str] = "odd"
     answer: Any = field(default=None)
@@ -300,7 +300,7 @@ def test_only_the_last_few_policies_are_kept():
 
 
 def test_a_process_that_does_not_even_read_its_question_is_stopped_at_the_deadline(run):
-    """A pipe takes 64 kB; the rest of a question waits until somebody reads."""
+    """A pipe takes 64 kB; the rest of a question waits until the process reads."""
 
     async def main():
         pool = SolverPool(PolicyAnswerer(), deadline_s=60.0)

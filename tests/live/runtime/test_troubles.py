@@ -109,7 +109,7 @@ def test_a_lease_that_ended_well_is_no_trouble(live):
 def test_why_steps_are_not_seen_is_told_once_and_explained_while_the_job_runs(live):
     async def story(stage):
         talk = Talk(stage)
-        # As the release before stored it: RE2 does not know it, and nobody refuses it any more.
+        # As the release before stored it: RE2 does not know it, and it is not refused any more.
         await stage.job(total_steps=50.0, progress_regex=r"(?<=step )(\d+)")
         desired = await stage.do(stage.service.desired("n0", after=(0, -1), wait_s=0.0))
         (order,) = desired.leases

@@ -1,4 +1,4 @@
-"""A command that a node says nothing of: who passes it over is told from who is away."""
+"""A command without a report of its node: the node ignores it, or is away."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def nothing(*_, **__):
 
 
 def problem_after(asks):
-    """Return what is said of a command when its node has asked so often and said nothing."""
+    """Return the state of a command after so many requests of its node without a report."""
 
     async def scene():
         clock = Clock()

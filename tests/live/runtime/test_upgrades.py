@@ -1,4 +1,4 @@
-"""A scheduler of another version starts where one was killed: what was decided stays."""
+"""A scheduler of another version starts after one was killed: decisions stay."""
 
 import pytest
 

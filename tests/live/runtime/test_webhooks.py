@@ -1,4 +1,4 @@
-"""What webhooks send, in which order, and what becomes of one whose receiver is away."""
+"""Messages of webhooks, their order, and webhooks with a receiver that is away."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class World:
 
     async def until(self, there):
         async with asyncio.timeout(WAIT_S):
-            while not there():  # noqa: ASYNC110 - what is waited for sets no event
+            while not there():  # noqa: ASYNC110 - the awaited state sets no event
                 await asyncio.sleep(0.005)
 
     async def arrived(self, count):

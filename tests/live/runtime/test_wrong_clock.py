@@ -1,4 +1,4 @@
-"""Clocks that are hours off: who leads, and by which time."""
+"""Clocks that are hours off: the leader, and its time."""
 
 import pytest
 

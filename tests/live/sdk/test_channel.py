@@ -1,4 +1,4 @@
-"""What the SDK tells an agent is within the bounds that the agent has."""
+"""The SDK's messages are within the agent's bounds."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class _Member(threading.Thread):
         self.gang.start(begin)
         while self.step < self.total and self.gang.may_begin(self.step + 1):
             if self.barrier is not None:
-                self.barrier.wait(10)  # a collective operation: all or nobody
+                self.barrier.wait(10)  # a collective operation: all or none
             time.sleep(self.random.random() * self.pause_s)
             worth = random.Random(self.step).randint(1, self.most_worth)  # the same in all members
             self.step = min(self.step + worth, self.total)

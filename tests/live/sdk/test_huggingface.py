@@ -1,4 +1,4 @@
-"""What the Trainer's callback decides, told by its hooks alone; no Transformers needed."""
+"""Decisions of the Trainer's callback, by its hooks alone; no Transformers needed."""
 
 from __future__ import annotations
 

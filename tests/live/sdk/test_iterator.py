@@ -1,4 +1,4 @@
-"""The iterator by itself: where it begins, what it yields, what it keeps."""
+"""The iterator by itself: its begin, its items, its checkpoints."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 
 
 def scheduled(*others, settings=None, **how):
-    """Return an observation: what a service does with a job and others; see ``outcome``."""
+    """Return an observation: a service's actions with a job and others; see ``outcome``."""
     return lambda job: outcome(configured(settings), job, *others, **how)
 
 
@@ -170,7 +170,7 @@ def mount(name, first, second):
 
 
 def batch(name, first, second):
-    """Return the entry of a limit of the batch, which its processes are told."""
+    """Return the entry of a limit of the batch, which its processes get."""
 
     def told(value):
         limits = {"initial": 32, "most": 512, "most_per_worker": 64} | {name: value}

@@ -1,4 +1,4 @@
-"""A change of any parameter of any policy changes what the policy answers."""
+"""A change of any parameter of any policy changes the policy's answer."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def problem(rates=RATES, *, scale_factor=None, shared=None, **figures):
 
 
 def answered(name, of, parameters):
-    """Return what a policy answers to a problem."""
+    """Return a policy's answer to a problem."""
     answer = make_policy(name, parameters).allocate(of)
     return answer.x.round(6).tolist(), answer.pair_jobs.tolist(), answer.pair_x.round(6).tolist()
 

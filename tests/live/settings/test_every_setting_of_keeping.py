@@ -221,7 +221,7 @@ async def asked(config, ask):
 
 
 def throughputs(config):
-    """Return what a service knows of throughputs when a job was faster than declared."""
+    """Return a service's throughputs after a job was faster than declared."""
 
     async def shown(stage):
         return (await stage.request("GET", "/v1/throughputs")).json()

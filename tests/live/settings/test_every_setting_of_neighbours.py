@@ -87,7 +87,7 @@ def known(*, expired_s=None, between_s=None, tls=False):
 
     Args:
         expired_s: for how long it has been expired.
-        between_s: until a second token comes; then it is told how often keys were fetched.
+        between_s: until a second token comes; then the story returns how often keys were fetched.
         tls: whether the provider is reached by TLS.
     """
 
@@ -149,7 +149,7 @@ def reviewed(call, argument):
 
 
 def images(texts):
-    """Return which images a node is told to pull while jobs wait."""
+    """Return the images that a node must pull while jobs wait."""
 
     async def story(stage):
         await stage.job("a", image="team/a:1")

@@ -1,4 +1,4 @@
-"""The example notebook runs, and what is stored in it is what it shows."""
+"""The example notebook runs, and its stored outputs are up to date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stored():
 
 @pytest.mark.long
 def test_the_notebook_shows_what_is_stored_in_it(stored, tmp_path):
-    """In a process of its own: what a kernel's libraries warn of is not for this suite to judge."""
+    """In a process of its own: this suite ignores warnings of a kernel's libraries."""
     out = tmp_path / "run.ipynb"
     paths = [str(ROOT / "tests" / "support"), *(path for path in sys.path if path)]
     ran = subprocess.run(
@@ -46,7 +46,7 @@ def test_the_notebook_shows_what_is_stored_in_it(stored, tmp_path):
     again = list(shown(nbformat.read(out, as_version=4)))
     assert [kind for kind, _ in again] == [kind for kind, _ in stored]
     for (kind, before), (_, after) in zip(stored, again, strict=True):
-        if kind != "image/svg+xml":  # the last digit of a pixel is nobody's business
+        if kind != "image/svg+xml":  # the last digit of a pixel does not matter
             assert after == before
 
 

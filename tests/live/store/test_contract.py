@@ -130,7 +130,7 @@ def test_an_entry_that_is_refused_leaves_nothing_behind(store: Store) -> None:
 
 
 def test_a_new_leader_is_newer_than_any_that_a_backup_forgot(store):
-    # Agents heed no older term; after a restore the last token is an old one.
+    # Agents ignore older terms; after a restore the last token is an old one.
     taken = store.acquire_leadership("a", now_s=1.8e9, ttl_s=10.0)
     assert taken.token >= 1.8e9
     assert store.acquire_leadership("a", now_s=1.8e9, ttl_s=10.0).token > taken.token

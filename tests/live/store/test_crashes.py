@@ -118,7 +118,7 @@ def test_crashes_at_any_statement_lose_and_double_nothing(
             assert contents(witness) == contents(model)
     assert lost > planned / 4
     assert kept > planned / 4
-    # Who opens it next goes on where it ended.
+    # The next scheduler goes on from its end.
     later = open_store(url)
     token = lead(later)
     step(later, later.load().next_sequence, token, forget=True)

@@ -1,4 +1,4 @@
-"""The stored schema: what migrations make, and whom they refuse."""
+"""The stored schema: results of migrations, and their refusals."""
 
 from __future__ import annotations
 

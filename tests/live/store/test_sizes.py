@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ENDED = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 
-#: What a page of 50 may take, in thousands of SQLite's steps. A look at all jobs takes 1,500.
+#: The most that a page of 50 may take, in thousands of SQLite's steps. A look at all jobs takes
+#: 1,500.
 MOST = 150
 
 

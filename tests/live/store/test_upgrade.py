@@ -45,7 +45,7 @@ def restore(dump: Path, file: Path) -> str:
 
 
 def objects(file: Path) -> set[str]:
-    """Return what a database consists of, white space left out."""
+    """Return the schema of a database, white space left out."""
     connection = sqlite3.connect(file)
     rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()

@@ -232,7 +232,7 @@ def _drawn(draw: random.Random) -> tuple[tuple[JobRow, ...], tuple[AttemptRow, .
 
 
 def _measured(draw: random.Random, begin_s: float, end_s: float) -> dict[str, object]:
-    """Return what a lease's GPUs computed, of two leases in three."""
+    """Return the computing of a lease's GPUs, for two leases in three."""
     if draw.random() < 1 / 3:
         return {}
     measured = int((end_s - begin_s) * draw.random() * 1e6)

@@ -1,4 +1,4 @@
-"""`.ci/install` installs what a lock says, whatever has been released since."""
+"""`.ci/install` installs the versions of a lock, also after newer releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locks of images and CI: what the check finds out of date, by files alone."""
+"""The locks of images and CI: the check finds outdated ones, by files alone."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CURVE = ECKey.generate_key("P-256", {"kid": "curve"})
 
 
 class World:
-    """A provider of which the test says what it answers, and when."""
+    """A provider with answers and times set by a test."""
 
     def __init__(self, **settings):
         self.now = 1_000_000.0

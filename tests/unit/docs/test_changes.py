@@ -1,4 +1,4 @@
-"""The table of changes is true of the sources: each change still goes where it says."""
+"""The table of changes is true of the sources: each change still goes to its listed files."""
 
 import pytest
 

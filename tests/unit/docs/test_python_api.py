@@ -1,4 +1,4 @@
-"""The page of the Python API names what is public, and what it names is there."""
+"""The page of the Python API names all public names, and they exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = {
 
 
 def _public(module) -> set[str]:
-    """Return what a module says is public, or what it defines under a name without a dash."""
+    """Return a module's declared public names, or its definitions without a leading underscore."""
     if hasattr(module, "__all__"):
         return set(module.__all__)
     return {

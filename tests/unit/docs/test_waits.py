@@ -1,4 +1,4 @@
-"""The page of waits says what the program does."""
+"""The page of waits matches the program."""
 
 import re
 from pathlib import Path

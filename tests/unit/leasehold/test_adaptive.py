@@ -31,7 +31,7 @@ def norms(small, large):
 
 
 def measured(batches, model, *, nodes=1, next_size=None):
-    """Return what a step takes on a cluster that follows a model of the planner."""
+    """Return the time of a step on a cluster that follows a model of the planner."""
     place = {"nodes": nodes, "workers": batches.world_size}
     return StepMeasurement(
         pass_s=model.pass_s(batches.per_worker),
@@ -163,7 +163,7 @@ def test_times_on_other_worker_types_and_of_earlier_leases_are_kept_but_not_show
     again.load_state_dict(new.state_dict())
     assert again.measured == []
     assert again.iteration_s(8.0, 1) == pytest.approx(0.5)
-    again.add(8.0, pass_s=0.6, last_pass_s=0.6)  # perhaps other nodes: what is older is replaced
+    again.add(8.0, pass_s=0.6, last_pass_s=0.6)  # perhaps other nodes: older figures are replaced
     assert again.iteration_s(8.0, 1) == pytest.approx(0.6)
 
 

@@ -1,4 +1,4 @@
-"""What jobs import needs nothing installed; commands of a client need what the SDK has."""
+"""Modules that jobs import need nothing installed; a client's commands need the SDK only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a webhook may not send; the address behind the scheme is secret, and never said."""
+"""Forbidden addresses of webhooks; an address is secret but for its scheme, and never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways of jobs whose batch may change: what was measured, and the estimates beside it."""
+"""Ways of jobs with a changing batch: measurements, and the estimates beside them."""
 
 import pytest
 

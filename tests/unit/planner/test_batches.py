@@ -1,4 +1,4 @@
-"""What is known of the step times of jobs whose batch may change."""
+"""Knowledge of the step times of jobs with a changing batch."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The catalogue: indices that stay, tables by hand, and what is told beyond the estimates."""
+"""The catalogue: indices that stay, tables by hand, and figures beyond the estimates."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The estimator: figures by hand, what it learns, what it infers, and that it can be stored."""
+"""The estimator: figures by hand, learning, inference, and storage."""
 
 import json
 import math
@@ -18,7 +18,7 @@ TYPES = ("t4", "v100", "a100")
 
 
 def products(sizes=(1.0, 5.0, 0.3, 20.0), speeds=(1.0, 2.0, 6.0)):
-    """Return an estimator of jobs whose throughput is size x speed, but for the last job."""
+    """Return an estimator of jobs with throughput size x speed, but for the last job."""
     estimator = Estimator()
     for i, size in enumerate(sizes[:-1]):
         for name, speed in zip(TYPES, speeds, strict=True):

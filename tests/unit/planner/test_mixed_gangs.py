@@ -1,4 +1,4 @@
-"""Mixed gangs: which there are, how fast they are, and for what a measured rate counts."""
+"""Mixed gangs: their set, their rates, and the gangs for which a measured rate counts."""
 
 import json
 
@@ -147,7 +147,7 @@ def test_a_table_over_more_worker_types_keeps_paces():
     assert more.profiles[0].configurations[0].paces == ()
 
 
-# -- what is learned ----------------------------------------------------------------------------
+# -- learning -----------------------------------------------------------------------------------
 
 
 def spec(**values):

@@ -1,4 +1,4 @@
-"""Profiling: jobs come to run where they never ran, their throughputs are learned, it ends."""
+"""Profiling: jobs run on new worker types, their throughputs are learned, it ends."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def told(catalogue, estimator, profiling):
 
 
 def wishes_of(estimator, profiling, kinds):
-    """What policies are nudged to try: told better than it is estimated."""
+    """Configurations that policies should try: shown better than estimated."""
     cells = [(kind, name) for kind in kinds for name in TYPES]
     return [c for c in cells if profiling.factor(estimator.estimate(c[0], 1, c[1])) > 1.0]
 
@@ -98,7 +98,7 @@ def test_true_throughputs_are_learned_and_the_bonus_vanishes() -> None:
             estimate = estimator.estimate(kind, 1, name)
             assert estimate.source is Source.MEASURED
             assert estimate.steps_per_s == pytest.approx(steps_per_s, rel=0.01)
-    # Told and true are the same now.
+    # Shown and true throughputs are the same now.
     catalogue = Catalogue()
     catalogue.profile_of(JobSpec(name="x", command=("x",), job_type="new", total_steps=1.0))
     shown = told(catalogue, estimator, Profiling()).throughput

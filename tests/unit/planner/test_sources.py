@@ -23,7 +23,7 @@ B = CatalogueKey(job_type="b", scale_factors=(1,))
 
 
 class Says(ConfigurationSource):
-    """Says what it is told to, and notes what it was asked."""
+    """Gives preset answers, and records its questions."""
 
     def __init__(self, **ways):
         self.by_type = ways

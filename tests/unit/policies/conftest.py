@@ -236,7 +236,7 @@ class Reference:
         return -self.rate[asked] / unit[:, None], -floor[asked] / unit
 
     def max_min(self, coefficient, who=None):
-        """Return the largest z with coefficient * thr >= z for all of ``who``; all who can run."""
+        """Return the largest z with coefficient * thr >= z for ``who``, or all able jobs."""
         who = self.able if who is None else who
         gain = (np.asarray(coefficient)[:, None] * self.rate)[who]
         top = gain.max(axis=1)

@@ -1,4 +1,4 @@
-"""How programs are solved: what is refused, what falls back, and what the messages say."""
+"""How programs are solved: refusals, fallbacks, and messages."""
 
 from __future__ import annotations
 

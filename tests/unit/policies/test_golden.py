@@ -46,7 +46,7 @@ def golden(shared_data, request):
 def test_max_min_fairness(golden) -> None:
     entry, problem, _ = golden
     answer = make_policy("max_min_fairness").allocate(problem)
-    # Gavel's equal share always sums to 1, also where there are more jobs than workers.
+    # Gavel's equal share always sums to 1, also if there are more jobs than workers.
     in_gavel_s_units = answer.objective * equal_share(problem).sum()
     assert in_gavel_s_units >= entry["max_min_fairness_perf_objective"] * (1 - 1e-4)
 

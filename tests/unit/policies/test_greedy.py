@@ -26,7 +26,7 @@ def test_each_job_in_order_takes_its_fastest_workers_with_room() -> None:
 
 
 def test_a_running_job_moves_only_when_the_restart_pays() -> None:
-    # 100 steps: 50 s where it is, 10 s + restart on the faster workers.
+    # 100 steps: 50 s on its workers, 10 s + restart on the faster ones.
     table = make_table([[10, 2]])
     for restart_s, moves in ((30.0, True), (50.0, False)):
         problem = make_problem(
@@ -216,7 +216,7 @@ def test_gittins_learns_from_completed_jobs() -> None:
         table, capacity=[1], profile=[0, 0], attained_worker_s=[95_000.0, 20_000.0]
     )
     policy = make_policy("gittins")
-    # Nobody has completed: who has had less goes first.
+    # No job has completed: the one with less time goes first.
     assert policy.allocate(problem).rank.tolist() == [1, 0]
     learned = replace(problem, completed_worker_s=np.full(100, 100_000.0))
     assert policy.allocate(learned).rank.tolist() == [0, 1]  # nearly done, as all were
@@ -258,7 +258,7 @@ def test_without_backfilling_a_gang_that_nothing_can_run_holds_up_nobody() -> No
 
 
 def test_without_backfilling_nobody_is_let_past_by_sharing_either() -> None:
-    # The gang finds no room and nobody to share with; the last job could join the first.
+    # The gang finds no room and no partner; the last job could join the first.
     shared = {(0, 2, 0): (4.0, 4.0)}
     table = make_table([[5], [5], [5]], scale_factor=[1, 2, 1], shared=shared)
     problem = make_problem(table, capacity=[1], profile=[0, 2])

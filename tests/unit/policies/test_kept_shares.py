@@ -28,7 +28,7 @@ SHARES = (
     "proportional_fairness",
     "water_filling",
 )
-#: Those whose answer is about throughput: trades of gandiva may cost one of two jobs something.
+#: Those with an objective of throughput: trades of gandiva may cost one of two jobs something.
 WEIGHED = tuple(name for name in SHARES if name != "gandiva")
 
 

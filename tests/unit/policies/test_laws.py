@@ -16,7 +16,7 @@ from scheduler.domain.problem import Entity
 
 SEEDS = st.integers(0, 10**6)
 FAIR = ("max_min_fairness", "water_filling", "finish_time_fairness", "proportional_fairness")
-#: Policies whose answer is an optimum of a concave objective.
+#: Policies with an optimum of a concave objective as answer.
 PROGRAMS = (*FAIR, "makespan", "max_throughput", "alpha_fairness")
 
 
@@ -86,7 +86,7 @@ def test_nobody_can_get_more_without_another_getting_less(
     problem = problem_of(seed, jobs=5, pairs=pairs)
     thr = make_policy(name).allocate(problem).effective_throughput(problem)
     reference = reference_of(problem)
-    # Maximise the sum of relative gains among allocations in which nobody loses.
+    # Maximise the sum of relative gains among allocations in which no job loses.
     unit = np.where(thr > 1e-6, thr, reference.rate.max(axis=1))
     answer = linprog(
         -(reference.rate / unit[:, None]).sum(axis=0),

@@ -12,7 +12,7 @@ from policies.registry import make_policy
 from policies.testing import make_problem, make_table
 from scheduler.domain.quota import Caps
 
-#: What a step may cost beyond the cheapest, by the policy's own account.
+#: The cost of a step beyond the cheapest, by the policy's own account.
 ALIKE = 1e-6
 PRICE = np.array([3.0, 1.0, 0.4])
 

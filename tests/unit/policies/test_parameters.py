@@ -1,4 +1,4 @@
-"""Parameters are typed, checked by range, and refused with what would be right."""
+"""Parameters are typed, checked by range, and refused with the remedy."""
 
 from __future__ import annotations
 

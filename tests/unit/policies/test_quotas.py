@@ -264,7 +264,7 @@ def test_a_pair_of_one_project_holds_its_workers_once_and_of_two_projects_for_bo
 
 
 def test_many_pairs_under_quotas_are_as_good_as_all_offered_at_once(problem_of) -> None:
-    """Column generation prices pairs by what they hold of quotas."""
+    """Column generation prices pairs by their use of quotas."""
     from policies.solving import discipline
 
     rng = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""What is left over beside the level of max-min fairness goes to jobs by their weights."""
+"""Left-over time beside the level of max-min fairness goes to jobs by their weights."""
 
 from __future__ import annotations
 

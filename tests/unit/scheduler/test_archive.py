@@ -1,4 +1,4 @@
-"""What an uploaded tree may be; whoever makes one is not trusted."""
+"""Limits of an uploaded tree; its author is not trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent says of jobs whose batch may change: read, refused, or left out."""
+"""An agent's report of jobs with a changing batch: read, refused, or left out."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel, FailureProcess
 from simulator.world.overheads import Overhead, Overheads
 
-#: Whose turn it is follows from X alone, so that turns can be told by hand.
+#: The order of jobs follows from X alone, so that it can be computed by hand.
 BY_HAND = {"round_length_s": 100.0, "keep_bonus": 0.0, "behind_rounds": 1.0, "ahead_rounds": 0.0}
 
 
@@ -76,7 +76,7 @@ def seen_as_alike(table):
 
 @pytest.fixture
 def simulation():
-    """Return a function that composes a run; rounds of 100 s, no bonus for what is held."""
+    """Return a function that composes a run; rounds of 100 s, no bonus for held workers."""
 
     def compose(
         *totals,

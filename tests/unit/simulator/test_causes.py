@@ -1,4 +1,4 @@
-"""What control does names its cause: lines of history, commands and answers, whatever happens."""
+"""Each action of control names its cause: lines of history, commands and answers."""
 
 import random
 
@@ -20,7 +20,7 @@ from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.trace import Conditions, Trace
 
-#: What is asked for; a job that is held would keep a replay going without end.
+#: Requests; a job that is held would keep a replay going without end.
 ACTIONS = [JobAction.CANCEL, JobAction.REQUEUE]
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})
 

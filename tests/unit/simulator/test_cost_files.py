@@ -1,4 +1,4 @@
-"""Overhead and failure files: what they mean, and messages that name key and value."""
+"""Overhead and failure files: their meaning, and messages that name key and value."""
 
 import math
 

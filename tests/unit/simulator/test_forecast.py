@@ -78,7 +78,7 @@ def asked(made):
 
 
 def at(made, now_s):
-    """Return what a forecast is made of at the first moment from a time on."""
+    """Return the inputs of a forecast at the first moment from a time on."""
     go_on(made, lambda one: one.now_s >= now_s)
     return asked(made)
 
@@ -207,7 +207,7 @@ def test_a_start_costs_what_a_restart_costs_but_who_runs_already_pays_nothing():
 
 
 def endless(question, *names):
-    """Return the question as if nobody knew how long some jobs take."""
+    """Return the question without the lengths of some jobs."""
     records = tuple(
         replace(one, spec=replace(one.spec, total_steps=None)) if one.job_id in names else one
         for one in question.control.jobs
@@ -295,7 +295,7 @@ def test_what_is_promised_comes(policy, usual):
     )
     question = at(made, 80.0)
     waits = sum(record.parked is not None for record in question.control.jobs)
-    assert waits == 2  # for others to complete; whom the quota keeps waiting, the engine knows
+    assert waits == 2  # for others to complete; the engine knows jobs that wait for the quota
     result = forecast(question)
     assert result.complete
     told, ends = promised(question, result), came(made)

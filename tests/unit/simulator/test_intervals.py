@@ -1,4 +1,4 @@
-"""Forecasts at submission: futures without rounds, drawn from the past, and what they miss."""
+"""Forecasts at submission: futures without rounds, drawn from the past, and their errors."""
 
 import csv
 import json
@@ -103,7 +103,7 @@ def test_what_is_not_seen_to_the_end_has_no_end():
         request(job("x", 100.0), job("wide", 10.0, scale_factor=2), workers=2, policy="fifo")
     )
     alone = replace(gang, capacity=np.array([1.0]))
-    assert ends(alone, 1, policy="fifo") is None  # no workers for it, and nobody comes
+    assert ends(alone, 1, policy="fifo") is None  # no workers for it, and no job comes
 
 
 @pytest.mark.parametrize("policy", ["max_min_fairness", "least_remaining_work", "fifo"])
@@ -174,7 +174,7 @@ def test_a_run_forecasts_chosen_jobs_and_scores_them():
     result = simulate(request(*jobs, forecasts=ForecastOptions(jobs=5)))
     assert [one.job_id for one in result.forecasts] == [f"j{i}" for i in range(0, 15, 3)]
     score = ForecastScore.of(result.forecasts)
-    # Each is alone; nobody comes while it runs.
+    # Each is alone; no job comes while it runs.
     assert (score.jobs, score.coverage) == (5, 1.0)
     assert score.mean_error_alone == pytest.approx(0.0, abs=1e-6)
     assert score.mean_error < 0.1  # in some futures the next one comes earlier

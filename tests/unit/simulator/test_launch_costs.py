@@ -14,7 +14,7 @@ LENGTHS_S = (1000.0, 700.0, 1500.0)
 
 
 def replayed(*arguments, **more):
-    """Replay jobs whose launches take a while; returns the summary."""
+    """Replay jobs with launches that take a while; return the summary."""
     return simulated(*arguments, **more).summary
 
 

@@ -1,4 +1,4 @@
-"""Jobs whose batch may change, in replays."""
+"""Jobs with a changing batch, in replays."""
 
 import pytest
 import yaml

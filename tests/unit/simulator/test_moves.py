@@ -69,7 +69,7 @@ def test_an_agnostic_policys_turns_are_taken_where_types_differ(unseen):
     result = unseen((1.0, 0.25))
     assert min(leases_of(result).values()) > 5
     first, second = (job.jct_s for job in result.jobs)
-    assert first == pytest.approx(second, rel=0.1)  # nobody is on the slow type for good
+    assert first == pytest.approx(second, rel=0.1)  # no job is on the slow type permanently
 
 
 def test_an_agnostic_policys_turns_move_nobody_between_types_that_are_alike(unseen):

@@ -158,7 +158,7 @@ def test_reserved_workers_are_there_at_the_begin_and_go_back_at_the_end(replay):
     jobs = job("a", 600.0), job("b", 600.0), job("own", 200.0, arrival_s=5.0)
     made, result = replay(*jobs, conditions=conditions, orders=f"- {RESERVED}", workers=2)
     own = next(one for one in result.jobs if one.job_id == "own")
-    # The other one leaves when it is told, 13 s before the round's end.
+    # The other one leaves on notice, 13 s before the round's end.
     assert (own.start_s, own.end_s) == (107.0, 207.0)
     ended = sorted(ends(result)[name] for name in "ab")
     # It waits for the other's worker, since its own one idles until the window ends.

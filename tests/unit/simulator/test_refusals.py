@@ -133,7 +133,7 @@ def test_a_job_runs_only_where_the_table_has_a_row(service):
     assert [job.status for job in result.jobs] == ["refused", "completed", "completed", "refused"]
     assert {len(s.workers) for s in result.leases if s.job_id == "elastic"} == {8}
     assert "no row cannot run (1, such as 'two' of type 'big' at 2)" in result.warnings[-1]
-    # The trace's counts are derived, but where the table has a 0 or lacks a worker type.
+    # The trace's counts are derived, unless the table has a 0 or lacks a worker type.
     derived = simulate(replace(request, derive_counts=True))
     assert [job.status for job in derived.jobs][2:] == ["completed", "completed"]
     assert derived.jobs[0].status == "refused"

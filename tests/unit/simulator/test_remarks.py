@@ -1,4 +1,4 @@
-"""What a run says beside its figures: failing policies, refused jobs, inputs that cannot be."""
+"""Remarks of a run beside its figures: failing policies, refused jobs, inputs that cannot be."""
 
 from dataclasses import dataclass
 from typing import ClassVar

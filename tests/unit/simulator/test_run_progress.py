@@ -16,7 +16,7 @@ REQUEST = SimulationRequest(trace="t", throughputs="t", cluster="c", policy="fif
 
 
 class Page:
-    """Keeps what a cell shows."""
+    """Keeps a cell's output."""
 
     def __init__(self) -> None:
         self.shown: list[dict[str, str]] = []

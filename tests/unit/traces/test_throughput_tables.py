@@ -1,4 +1,4 @@
-"""Throughput tables: formats, round trips, and what is said about bad ones."""
+"""Throughput tables: formats, round trips, and messages about bad ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Traces: every format, round trips, and what is said about bad ones."""
+"""Traces: every format, round trips, and messages about bad ones."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""``leasehold traces``: what it prints, writes and refuses."""
+"""``leasehold traces``: its output, files and refusals."""
 
 import json
 

@@ -43,7 +43,7 @@ class Planted:
         before: lines of it.
         after: what becomes of them.
         what: in words.
-        equivalent: why nobody could notice it; empty if it is a fault.
+        equivalent: why no check could notice it; empty if it is a fault.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Planted:
 
 
 def all_planted() -> tuple[Planted, ...]:
-    """Return every fault: those that somebody wrote, and those that were drawn."""
+    """Return every fault: those written by hand, and those that were drawn."""
     names = ("name", "path", "before", "after", "what")
     written = [Planted(**dict(zip(names, row, strict=True))) for row in (*WRITTEN, *SHARES)]
     rows = json.loads((HERE / "drawn.json").read_text())
@@ -108,7 +108,7 @@ class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return importlib.machinery.ModuleSpec(name, self, origin=self._origin)
 
     def get_filename(self, _name: str) -> str:
-        """Return where the module lies."""
+        """Return the module's path."""
         return self._origin
 
     def get_data(self, path: str) -> bytes:

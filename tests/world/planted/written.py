@@ -1,4 +1,4 @@
-"""Faults that somebody might make, to be planted: what the code is, what it becomes, and why not."""
+"""Plausible faults to plant: the code, the code with the fault, and why it is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEEPING = "scheduler/engine/state/preemption_protection.py"
 TAKEOVER = "scheduler/runtime/driver/takeover.py"
 ON_LEASES = "scheduler/engine/events/on_leases.py"
 
-#: (name, path, before, after, what it is)
+#: (name, path, before, after, description)
 WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w01",
@@ -207,7 +207,7 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     ),
 )
 
-#: Likewise, of who may have what: reservations, budgets, and use that fades.
+#: Faults of rights to workers: reservations, budgets, and fading use.
 SHARES: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "s01",

@@ -35,7 +35,7 @@ class BlackHoles:
         self._avoids: dict[str, tuple[tuple[str, ...], float]] = {}
 
     def forget(self) -> None:
-        """Hold nothing to what the database has forgotten."""
+        """Drop expectations about entries that the database has lost."""
         self._avoids.clear()
 
     def committed(self, entry: Entry) -> None:
@@ -75,7 +75,7 @@ class BlackHoles:
         return False
 
     def _views(self) -> Iterator[View]:
-        """Yield what the leader has published."""
+        """Yield the leader's published state."""
         leader = self._world.database.store.leader()
         for service in self._world.services.values():
             driver = service._driver

@@ -24,7 +24,7 @@ class Front:
     """Answers agents' requests from a service in this process.
 
     Args:
-        service: who answers.
+        service: answers requests.
         told: called with node and desired set as it is sent.
         reported: called with a report that was taken in.
     """
@@ -40,7 +40,7 @@ class Front:
         self._told, self._reported = told, reported
 
     async def __call__(self, _source: str, request: Any) -> Any:
-        """Answer a request of an agent, or call what somebody else asks for."""
+        """Answer a request of an agent, or make the call of another caller."""
         if callable(request):
             try:
                 return await request(self._service)

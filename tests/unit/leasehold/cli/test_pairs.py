@@ -1,4 +1,4 @@
-"""Cells of structure are words, whatever their structure."""
+"""Cells of any structure are words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line refuses by itself: the message names the option and its value."""
+"""Refusals of the command line itself: the message names the option and its value."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from leasehold.client.exchange import Patience
 from leasehold.connection import Connection, SettingsError, find_connection
 from scheduler.errors import InputError, UnreachableError
 
-#: Nobody listens there; what is sent ends with another code.
+#: No process listens there; a sent request ends with another code.
 NOBODY = "http://127.0.0.1:1"
 
 
 @pytest.fixture
 def refused(capfd, monkeypatch, tmp_path):
-    """Return what runs a command that is refused before it asks a scheduler, and what it said."""
+    """Return a function that runs a command refused without a scheduler; it returns the message."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LEASEHOLD_SERVER", NOBODY)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

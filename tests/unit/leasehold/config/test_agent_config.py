@@ -52,7 +52,7 @@ def problems_of(**arguments):
 def test_without_settings_an_agent_runs_as_its_parts_do_by_default(home):
     config = load_agent_config(environment=home).config
     assert config.servers == (DEFAULT_SERVER,)
-    # Whoever makes one by hand, as `leasehold up` does, says whether jobs are kept apart.
+    # Code that makes one by hand, as `leasehold up` does, says whether jobs are kept apart.
     jobs = ProcessJobs(isolation="auto", devices=("/dev/infiniband",))
     assert options_of(config, {}) == AgentOptions(backend=jobs)
     pods = options_of(load_agent_config(

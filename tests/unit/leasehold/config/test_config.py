@@ -1,4 +1,4 @@
-"""The configuration: which source wins, what is refused, and what is shown."""
+"""The configuration: order of sources, refusals, and output."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ def test_who_listens_everywhere_is_reached_by_name(home, monkeypatch):
     assert loaded.config.server.advertise == "http://alpha:8642"
 
 
-# -- what is shown -------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_the_reference_page_is_the_one_that_the_program_prints():
         assert info.help.endswith("."), info.key
 
 
-# -- what is gone --------------------------------------------------------------------------------
+# -- removed settings ----------------------------------------------------------------------------
 
 
 def test_a_setting_that_is_gone_is_read_with_a_warning_from_every_source(write, home):

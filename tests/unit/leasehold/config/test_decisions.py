@@ -13,8 +13,8 @@ from leasehold.daemon.settings import runtime_settings
 from scheduler.control.state.settings import ControlSettings
 from scheduler.runtime.settings import RuntimeSettings
 
-#: Settings of the daemon's shell: where it listens, what it stores and keeps, how it logs, who may
-#: enrol, what it takes in, how long its processes may take. Two more are handed over beside the
+#: Settings of the daemon's shell: address, store, retention, logs, enrolment, limits of requests,
+#: times of processes. Two more are handed over beside the
 #: settings of control.
 SHELL = {
     "server",

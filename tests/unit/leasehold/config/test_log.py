@@ -58,7 +58,7 @@ def test_control_sequences_are_shown_and_do_nothing(log, as_json):
     written = stream.getvalue()
     assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(written)
     assert "\\u001b]0;x\\u0007\\u009b2J" in written
-    # What is made up begins no line.
+    # Made-up text begins no line.
     assert not any("forged" in line and line.startswith("2026-01") for line in written.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Each alert fires on what it is about, and on nothing else: promtool evaluates the rules."""
+"""Each alert fires on its own condition only: promtool evaluates the rules."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RULES = {rule["alert"]: rule for rule in yaml.safe_load(ALERTS.read_text())["gro
 
 @dataclass(frozen=True)
 class Case:
-    """What is scraped each minute, as promtool writes series: ``0+1x9`` are 0, 1, ... 9.
+    """Samples of each minute, as promtool writes series: ``0+1x9`` are 0, 1, ... 9.
 
     Attributes:
         alert: the one that fires.
         bad: series -> values, on which it does.
-        good: as above, on which it does not; what it leaves out is as in ``bad``.
+        good: as above, on which it does not; series left out are as in ``bad``.
         at: when, since the first scrape.
         labels: of the alert, beside its severity.
         value: of the expression, as annotations have it.

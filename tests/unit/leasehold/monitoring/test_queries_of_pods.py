@@ -1,4 +1,4 @@
-"""What the how-to asks of dcgm-exporter's series is answered as it says: promtool evaluates it."""
+"""The how-to's queries of dcgm-exporter's series give its answers: promtool evaluates them."""
 
 from __future__ import annotations
 

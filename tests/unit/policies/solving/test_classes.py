@@ -1,4 +1,4 @@
-"""Grouping is exact, and what a class gets its jobs get evenly."""
+"""Grouping is exact, and a class's time is divided evenly among its jobs."""
 
 from __future__ import annotations
 

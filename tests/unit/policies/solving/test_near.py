@@ -33,7 +33,7 @@ def gangs(
     """Gangs, each on any of the types, in clusters with little or much room.
 
     Args:
-        seed: of what is drawn.
+        seed: of all draws.
         jobs: how many.
         types: how many.
         alike: whether there are few kinds of gangs.

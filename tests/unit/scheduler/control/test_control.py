@@ -56,7 +56,7 @@ def test_the_plan_of_a_configuration_is_in_the_lease_that_agents_are_told():
     assert not live.learned
     kept = take_snapshot(shell.control.state).control["leases"]
     assert kept[0][5:7] == ["halves", False]
-    # What it reports says nothing of two workers without the plan.
+    # Its report says nothing of two workers without the plan.
     for sequence, now_s in enumerate((10.0, 80.0, 150.0), start=3):
         running = LeaseReport(
             lease_id=live.lease.lease_id,
@@ -74,7 +74,7 @@ def test_a_lease_without_a_plan_is_learned_from_and_told_as_before():
     (live,) = shell.control.state.leases.by_id.values()
     assert (live.plan, live.learned) == ("", True)
     plain = to_dict(told(shell))
-    assert "plan" not in plain["leases"][0]  # as the release before tells it
+    assert "plan" not in plain["leases"][0]  # as the previous release reports it
     assert desired_from_dict(plain) == told(shell)
 
 
@@ -210,7 +210,7 @@ def test_facts_that_one_control_has_taken_in_give_the_same_decisions_in_another(
 
 
 def test_a_part_of_a_gang_that_ended_under_an_earlier_leader_is_not_begun_again():
-    """Its node may know a desired set without it, and forgets what it has told to anybody."""
+    """Its node may know a desired set without it, and forgets its desired sets."""
     shell = Shell(new_control())
     nodes = ("n0", "n1")
     for sequence in (1, 2):

@@ -1,4 +1,4 @@
-"""A copy of control decides as the original; and who is let in beside an engine."""
+"""A copy of control decides as the original; and admits jobs beside an engine."""
 
 import pytest
 
@@ -30,7 +30,7 @@ TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 3.
 
 @pytest.fixture
 def replay():
-    """Return a replay in which much happens, and all that its control was told so far."""
+    """Return a replay in which much happens, and all facts of its control so far."""
     jobs = [
         Job(
             job_id=f"j{i}",

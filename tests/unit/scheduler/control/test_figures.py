@@ -33,7 +33,7 @@ def fits(monkeypatch):
 
 
 def declared(shell):
-    """Return job type and worker type -> what was declared."""
+    """Return job type and worker type -> declared figure."""
     known = shell.control.state.knowledge.known()
     return {(job_type, name): estimate.declared for job_type, _, name, estimate in known}
 

@@ -1,4 +1,4 @@
-"""Jobs that hold GPUs and do not use them are found, told, and ended where that is wanted."""
+"""Jobs that hold GPUs and do not use them are found, reported, and ended if configured."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_job_is_ended_as_failed_by_the_bound_that_an_operator_sets():
     assert line.data["cause"]["fact"] == "idle"
     (revoked,) = service.shell.commands(RevokeLease)
     assert revoked.reason == "cancel"
-    # What the engine is told is journaled, so that a replay ends the job, too.
+    # The engine's event is journaled, so that a replay ends the job, too.
     events = [event for decision in service.shell.log for event in decision.events]
     assert [e.job_id for e in events if type(e).__name__ == "JobCancelled"] == ["job"]
     lines = service.history("job_failed")

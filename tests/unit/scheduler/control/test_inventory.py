@@ -1,4 +1,4 @@
-"""What a node may have: approved at its enrolment, by its first report or by an operator."""
+"""Allowed workers of a node: approved at its enrolment, by its first report or by an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which uid an owner's jobs run under: given once, the same for good, and told with the lease."""
+"""The uid of an owner's jobs: given once, kept, and sent with the lease."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the jobs of a project may say of themselves."""
+"""Limits on fields of a project's jobs."""
 
 import pytest
 

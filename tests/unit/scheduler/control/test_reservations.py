@@ -1,4 +1,4 @@
-"""Reservations as operators make them, and whom control lets have their workers."""
+"""Reservations as operators make them, and the jobs that may use their workers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_in_the_window_only_the_owners_jobs_start(shell: Shell, owner: dict[str,
         make(shell, rule(from_s=3.0, **owner), now_s=3.0)
         shell.tell(submission("own", project="vision", total_steps=1e6), now_s=4.0)
     others = submission("a", "b", "c", project="speech", total_steps=1e6)
-    if "user" not in owner:  # who submits is the same in this shell
+    if "user" not in owner:  # the submitter is the same in this shell
         shell.tell(others, now_s=4.0)
     state: Any = shell.control.state
     kept = set(state.engine.reservations.workers["night"])
@@ -182,7 +182,7 @@ def test_a_copy_that_looks_ahead_heeds_them(shell: Shell) -> None:
 
 
 def ended(shell: Shell, job_id: str, now_s: float, *others: Any) -> None:
-    """Let a job complete, as its node tells, and others have their say at once."""
+    """Let a job complete by its node's report, with other facts at once."""
     state: Any = shell.control.state
     live = state.leases.by_id[state.leases.of_job[job_id]]
     done = LeaseReport(

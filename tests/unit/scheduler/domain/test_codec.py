@@ -42,7 +42,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 NUMBERS = st.floats()
 COUNTS = st.integers(0, 2**62)
 SIZES = st.integers(0, 5)
-#: Modules whose values the engine is never told.
+#: Modules with values that the engine never gets.
 NOT_IN_THE_JOURNAL = {"answers", "fields", "knowledge", "profiling", "rows", "sources", "ways"}
 
 

@@ -1,4 +1,4 @@
-"""Users' expressions: what RE2 knows of them, what it lacks, and what they may cost."""
+"""Users' expressions: RE2's features, missing ones, and the bound of cost."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from scheduler.control.facts.specs import spec_from_json, spec_to_json
 from scheduler.domain.jobs.fields import Number, Word, Written
 from scheduler.domain.jobs.spec import JOB_FIELDS, JobSpec
 
-#: What is in requests and is none of a specification.
+#: Fields of requests that are not in a specification.
 BESIDE = ["deadline_in_s", "array", "client_id", "held"]
 #: A value of each kind, as a request has it.
 SAMPLES = {
@@ -28,7 +28,7 @@ SAMPLES = {
 }  # fmt: skip
 
 
-#: What a field is given together with.
+#: Fields that another field needs.
 TOGETHER = {"min_workers": {"max_workers": 8}, "batch": {"total_steps": 100.0}}
 
 
@@ -94,7 +94,7 @@ def test_an_option_gives_the_field_and_is_named_for_it(known):
 def test_only_the_command_the_code_the_batch_and_the_pods_have_no_option():
     assert [known.name for known in JOB_FIELDS if not known.flag] == [
         "command",
-        "upload",  # what is uploaded has its hash made
+        "upload",  # uploaded code gets its hash
         "batch",
         "kubernetes",
     ]

@@ -1,4 +1,4 @@
-"""Placeholders are filled where they stand, and nothing else in braces is."""
+"""Placeholders are filled, and nothing else in braces is."""
 
 from types import MappingProxyType
 

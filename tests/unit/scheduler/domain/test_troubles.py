@@ -1,4 +1,4 @@
-"""Every word of Kubernetes' that a pod can meet is of a kind that programs can tell."""
+"""Every reason of Kubernetes that a pod can meet has a kind for programs."""
 
 import pytest
 

@@ -10,7 +10,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.settings import EngineSettings
 
-#: Whose turn it is follows from X alone, so that turns can be told by hand.
+#: The order of jobs follows from X alone, so that it can be computed by hand.
 NO_BAND = {"behind_rounds": 1.0, "ahead_rounds": 0.0}
 
 

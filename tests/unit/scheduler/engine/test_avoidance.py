@@ -113,7 +113,7 @@ def test_others_may_use_the_node_meanwhile(shell, job):
     there.submit(job("b"))
     not_started(there, "a")
     assert there.running() == {"b": (0,)}
-    there.run(until_s=140.0)  # a round has been planned: nobody waits for who must not come
+    there.run(until_s=140.0)  # a round has been planned: no plan waits for a job that must not come
     assert there.running() == {"b": (0,)}
 
 

@@ -153,7 +153,7 @@ def test_workers_that_were_only_lent_are_taken_back(start, job):
 
     shell = start(allocate=half_for_the_first, cluster="type-0:1")
     shell.submit(job("a"))
-    shell.submit(job("b", total_steps=5000.0))  # it would be done first, so it is lent what is left
+    shell.submit(job("b", total_steps=5000.0))  # it would be done first, so it is lent the rest
     shell.run(until_s=450.0)
     assert ("b", Ground.LEFT_OVER) in [(n, c.ground) for n, c in told(shell, do.GrantLease)]
     back = "a is to have the workers, which were only lent"

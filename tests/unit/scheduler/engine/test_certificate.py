@@ -1,4 +1,4 @@
-"""Certificates: what they say of a round is true, and rounds are as good as they have to be."""
+"""Certificates: their statements are true, and rounds meet their bounds."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_bounds_hold_and_rounds_are_close_to_the_best_of_whole_workers(proofs, c
         assert proof.fluid >= proof.bound - 1e-9
         assert proof.gap <= 1.0
     served = gaps[gaps > FAR + 1e-6]
-    assert len(served) <= 0.02 * len(gaps)  # rounds that serve what is owed instead
+    assert len(served) <= 0.02 * len(gaps)  # rounds that serve owed time instead
     assert np.median(gaps) < 0.01
     assert np.percentile(gaps, 99) < 0.03
 

@@ -1,4 +1,4 @@
-"""Ends of leases that are told as columns do what the same ends do one by one."""
+"""Ends of leases in columns have the effect of the same ends one by one."""
 
 import numpy as np
 import pytest

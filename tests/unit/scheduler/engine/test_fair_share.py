@@ -1,4 +1,4 @@
-"""Half-life fair share: usage fades, weights stay, and who had everything gives way."""
+"""Half-life fair share: usage fades, weights stay, and heavy users give way."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ POLICIES = [Hierarchical(usage_half_life_s=6 * HOUR), MaxMinFairness(usage_half_
         ((10.0, 10.0), (1.0, 1.0)),  # just their shares
         ((10.0, 0.0), (0.5, 2.0)),  # twice the share, and nothing
         ((3.0, 1.0), (2**-0.5, 2**0.5)),
-        ((0.0, 0.0), (1.0, 1.0)),  # nobody had anything
+        ((0.0, 0.0), (1.0, 1.0)),  # no entity had used anything
     ],
 )
 def test_a_weight_is_doubled_for_nothing_and_halved_for_twice_the_share(usage_s, factor):
@@ -117,7 +117,7 @@ def test_who_had_everything_for_a_day_gives_way_until_the_other_has_caught_up(co
         expected.append(sum(got) / len(got))
     assert parts == pytest.approx(expected, abs=0.03)
     assert parts[0] > 0.6
-    # What it is ahead halves at least in every half-life, until both have the same.
+    # Its lead halves at least in every half-life, until both have the same.
     ahead = [part - 0.5 for part in parts]
     assert all(later <= earlier / 2 + 0.02 for earlier, later in itertools.pairwise(ahead))
     assert parts[-1] == pytest.approx(0.5, abs=0.02)

@@ -50,7 +50,7 @@ def test_workers_of_a_job_that_ends_early_stay_idle_where_that_is_meant(start, j
     shell = start("type-0:1", allocate=first_only(idling))
     shell.submit(job("a", total_steps=30.0))
     shell.submit(job("b"))
-    shell.answer_delay_s = 1_000.0  # what is asked at the end is not answered in time
+    shell.answer_delay_s = 1_000.0  # the last question is not answered in time
     shell.run(until_s=99.0)
     assert shell.ended == {"a": "job_completed"}
     assert ("b" in shell.running()) is not idling

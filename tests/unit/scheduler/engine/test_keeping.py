@@ -1,4 +1,4 @@
-"""Leases that go on whoever is due: not preemptible, not for long enough yet, after losses."""
+"""Leases that go on although others are due: not preemptible, not long enough yet, after losses."""
 
 from collections import Counter
 
@@ -411,7 +411,7 @@ SIZES = {"jobs": JOBS, "workers": st.integers(1, 4)}
 def test_everything_gets_done_and_no_work_is_lost_but_by_who_saves_none(jobs, workers):
     shell = composed(jobs, workers=workers)
     while len(shell.engine.jobs):
-        # No worker idles while a job waits, whoever is kept.
+        # No worker idles while a job waits, for any kept leases.
         assert len(shell.running()) == min(workers, len(shell.engine.jobs))
         shell.run(until_s=shell.now + 5.0)
         assert shell.now < 40_000.0

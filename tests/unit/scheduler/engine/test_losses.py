@@ -1,4 +1,4 @@
-"""Jobs whose leases are lost again and again, and jobs that agents die of."""
+"""Jobs that lose leases again and again, and jobs that kill agents."""
 
 import zlib
 

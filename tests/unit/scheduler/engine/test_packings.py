@@ -1,4 +1,4 @@
-"""Rounds that serve what is owed: where gangs do not fit one by one, and how often it is sought."""
+"""Rounds that serve owed time if gangs do not fit one by one, and the number of searches."""
 
 import itertools
 
@@ -138,7 +138,7 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
     priced = prices(found, value, free, busy, reached=best)
     assert (priced.price >= 0).all()
     assert priced.bound >= best - 1e-9
-    # What the best choice has is left, whatever falls short of it is not.
+    # The best choice stays, and others do not.
     must, may = priced.core(best - 1e-6)
     for runs in good:
         assert runs[must].all()

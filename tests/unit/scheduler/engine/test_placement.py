@@ -105,7 +105,7 @@ def fewest_moves(units):
 
 @st.composite
 def held_units(draw):
-    """Draw units whose members hold one of three worker sets, two members to a set at most."""
+    """Draw units with members that hold one of three worker sets, two members to a set at most."""
     sets = [(0,), (1,), (2, 3)]
     places = draw(st.permutations(sets * 2 + [()] * 3))
     units, at = [], 0

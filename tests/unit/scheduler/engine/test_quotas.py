@@ -1,4 +1,4 @@
-"""Quotas in rounds: at no moment more runs than they allow, and what is lent comes back."""
+"""Quotas in rounds: they are never exceeded, and lent workers come back."""
 
 from collections import Counter
 
@@ -25,7 +25,7 @@ SHARED = {(0, 0, k): (0.8, 0.7) for k in (0, 1)}
 
 
 class Watching(VirtualShell):
-    """Counts what is held whenever a lease is granted; pairs count a worker once."""
+    """Counts held workers at each grant of a lease; pairs count a worker once."""
 
     def __init__(self, *given, delays=None, **values):
         self.delays = delays  #: draws how late each revoked lease is over

@@ -1,4 +1,4 @@
-"""What the engine refuses: malformed facts, jobs that can never run, settings, broken state."""
+"""Refusals of the engine: malformed facts, jobs that can never run, settings, broken state."""
 
 import math
 

@@ -105,7 +105,7 @@ def test_types_of_equal_value_are_as_one_where_x_wants_all(seed, types, keep_bon
         before = held
         held, turn = mechanism(credit, held)
         rows = np.flatnonzero((before >= 0) & (held >= 0))
-        assert (held[rows] == before[rows]).all()  # nobody who runs on is moved
+        assert (held[rows] == before[rows]).all()  # no job that runs on is moved
         credit += x
         rows = np.flatnonzero(turn >= 0)
         credit[rows, turn[rows]] -= 1.0

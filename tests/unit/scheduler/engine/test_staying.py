@@ -38,7 +38,7 @@ def three_tenths(problem):
 
 
 def by_turns():
-    """Return a policy that has everybody on one type only, and on another one with each answer."""
+    """Return a policy that has all jobs on one type only, and on another one with each answer."""
     asked = [0]
 
     def allocate(problem):
@@ -138,7 +138,7 @@ def test_a_dearer_type_is_another_value_though_it_is_as_fast():
 
 @st.composite
 def rounds(draw):
-    """Draw a job table in mid-run: what is held fits the workers, X and credits are anything."""
+    """Draw a job table in mid-run: held configurations fit the workers, X and credits are any."""
     rng = np.random.default_rng(draw(st.integers(0, 10**9)))
     types = int(rng.integers(1, 5))
     gangs = rng.choice([1, 1, 2, 3], size=4)

@@ -1,4 +1,4 @@
-"""What the warm-up compiles is all that decisions need."""
+"""The warm-up compiles everything that decisions need."""
 
 from __future__ import annotations
 

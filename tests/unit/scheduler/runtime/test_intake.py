@@ -1,4 +1,4 @@
-"""What a submission is hashed to, and its id."""
+"""The hash of a submission, and its id."""
 
 from __future__ import annotations
 

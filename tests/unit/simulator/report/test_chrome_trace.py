@@ -76,7 +76,7 @@ def test_slices_of_a_thread_never_overlap(result_of, tmp_path):
 
 
 def _value_at(events, time_s):
-    """Return what a counter shows at that time: its last event until then."""
+    """Return a counter's value at that time: its last event until then."""
     return next(e["args"] for e in reversed(events) if e["ts"] <= round(time_s * 1e6))
 
 
