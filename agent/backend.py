@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from agent.endpoint.endpoint import Endpoint
     from agent.link.link import Link
-    from agent.reconcile import Action, Held
+    from agent.reconcile import Action, HeldLease
     from scheduler.protocol.desired import DesiredExec, DesiredImage
     from scheduler.protocol.reports import LeaseReport, LeaseState
 
 
-class WorkerView(Protocol):
+class ReportedWorker(Protocol):
     """One worker, as it is reported."""
 
     @property
@@ -43,7 +43,7 @@ class Workers(Protocol):
     """The workers of a node."""
 
     @property
-    def workers(self) -> Sequence[WorkerView]:
+    def workers(self) -> Sequence[ReportedWorker]:
         """By local index."""
         ...
 
@@ -76,7 +76,7 @@ class Backend(Protocol):
         """Return where the jobs run; see ``NodeReport.place``."""
         ...
 
-    async def open(self) -> tuple[Held, ...]:
+    async def open(self) -> tuple[HeldLease, ...]:
         """Find the leases that an earlier agent left, and return every lease."""
         ...
 
@@ -84,7 +84,7 @@ class Backend(Protocol):
         """Do background work, if there is any, until cancelled."""
         ...
 
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldLease, ...]:
         """Return every lease on this node, ended ones included."""
         ...
 
@@ -138,7 +138,7 @@ class Backend(Protocol):
 ENDED_WITH_JOB: Final = "the job ended or was stopped on this node, and the command with it"
 
 
-class Output(Protocol):
+class CommandOutput(Protocol):
     """The output of a command on one of its streams."""
 
     async def read(self, most: int, /) -> bytes:
@@ -153,7 +153,7 @@ class Command(Protocol):
         outputs: name of a stream (out, err) -> its output.
     """
 
-    outputs: Mapping[str, Output]
+    outputs: Mapping[str, CommandOutput]
 
     @property
     def returncode(self) -> int | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.guard import Term, ask
-from scheduler.archive import digest_of, unpack
+from scheduler.archive import digest_of, unpack_tree
 from scheduler.errors import InputError
 
 #: Exit codes: the code is not usable; it did not arrive before the lease was over.
@@ -82,7 +82,7 @@ def bring(archive: bytes, digest: str, folder: Path) -> None:
             shutil.rmtree(left)
         else:
             left.unlink()
-    unpack(archive, folder)
+    unpack_tree(archive, folder)
     for above, folders, files in os.walk(folder):
         for path in (Path(above, name) for name in (*folders, *files)):
             mode = path.stat().st_mode

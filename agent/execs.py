@@ -15,7 +15,7 @@ from scheduler.errors import InputError, LeaseholdError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from agent.backend import Command, Output
+    from agent.backend import Command, CommandOutput
     from agent.link.link import Link
     from scheduler.protocol.desired import DesiredExec
 
@@ -42,7 +42,7 @@ class _Run:
     number: int = 0
 
 
-class Execs:
+class ExecRunner:
     """Runs the scheduler's orders.
 
     Args:
@@ -193,7 +193,7 @@ async def _either(ended: asyncio.Task[int], printed: asyncio.Event) -> None:
         waiting.cancel()
 
 
-async def _read(run: _Run, name: str, output: Output) -> None:
+async def _read(run: _Run, name: str, output: CommandOutput) -> None:
     while data := await output.read(65536):
         run.pieces.append((name, data))
         run.printed.set()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from agent.link.link import Link
-    from agent.reconcile import Action, Wanted
+    from agent.reconcile import Action, WantedLease
 
 R = TypeVar("R", bound=LeaseRecord)
 
@@ -24,7 +24,7 @@ PAUSE_S = 5.0
 _log = logging.getLogger("leasehold.agent")
 
 
-class Isolated(ABC, Generic[R]):
+class IsolatedBackend(ABC, Generic[R]):
     """Keeps the leases of a backend apart."""
 
     _records: dict[int, R]
@@ -68,7 +68,7 @@ class Isolated(ABC, Generic[R]):
         """Perform, or begin, one action; any error ends the lease."""
 
     @abstractmethod
-    def _remember(self, wanted: Wanted) -> R:
+    def _remember(self, wanted: WantedLease) -> R:
         """Make a lease's record, in memory alone."""
 
     def _fail(self, record: R, error: Exception) -> None:
@@ -77,7 +77,7 @@ class Isolated(ABC, Generic[R]):
         self._on_change()
 
 
-async def steadily(work: Callable[[], Awaitable[None]]) -> None:
+async def restart_on_error(work: Callable[[], Awaitable[None]]) -> None:
     """Run endless work; restart it after an error of our own, because jobs depend on it."""
     while True:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Tenant
-from agent.reconcile import Held
+from agent.reconcile import HeldLease
 from scheduler.protocol import bounds
 from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseReport, LeaseState
@@ -86,7 +86,7 @@ class LeaseRecord(ABC):
         """Note an error of the agent at this lease; it must end, and no other lease."""
         if not self.failure:
             _log.error("lease %d ends: the agent failed at it", self.lease.lease_id, exc_info=error)
-            what = bounds.words(f"{type(error).__name__}: {error}", 1000)
+            what = bounds.clean_text(f"{type(error).__name__}: {error}", 1000)
             self.failure = f"the agent failed at this lease ({what}); its log tells more"
 
     def safe_report(self) -> LeaseReport:
@@ -107,9 +107,9 @@ class LeaseRecord(ABC):
             job_id=self.lease.job_id,
         )
 
-    def held(self) -> Held:
+    def held(self) -> HeldLease:
         """Return the lease's state for the reconciliation."""
-        return Held(
+        return HeldLease(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
             job_id=self.lease.job_id,
@@ -151,8 +151,8 @@ class LeaseRecord(ABC):
 
     def advance(self, live: object, done: object) -> None:
         """Take in numbers of steps that are within bounds; they never shrink."""
-        self.tenant.advance(bounds.count(live), bounds.count(done))
-        told = [n for n in (live, done) if isinstance(n, int) and bounds.count(n) is None]
+        self.tenant.advance(bounds.step_count(live), bounds.step_count(done))
+        told = [n for n in (live, done) if isinstance(n, int) and bounds.step_count(n) is None]
         if told and not self.absurd:
             self.absurd = True
             _log.warning(

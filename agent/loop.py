@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
-from agent.execs import Execs
+from agent.execs import ExecRunner
 from agent.folders import private_folder
 from agent.gpus.gpu_use import GpuMeter
 from agent.gpus.inventory import Inventory
 from agent.logs.log_upload import LogUploader, UploadSettings
 from agent.machine import Machine
 from agent.reconcile import (
+    DesiredView,
     Notice,
     Refuse,
     Renew,
     Start,
     Terminate,
-    View,
-    accept,
-    decide,
-    remember,
+    accept_desired,
+    decide_actions,
+    view_of_adopted,
     wake_at,
 )
 from agent.trees import TREES, Trees
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from agent.backend import MakeBackend, Workers
     from agent.link.link import Link
-    from agent.reconcile import Action, Held
+    from agent.reconcile import Action, HeldLease
 
 #: Between two checks of a lease while its processes are starting.
 STARTING_TICK_S = 0.05
@@ -147,8 +147,8 @@ class Agent:
             if self._backend.bring_code(link)
             else Trees(link, state_dir / TREES, self._news.set)
         )
-        self._execs = Execs(link, self._backend.run_beside)
-        self._view = View()
+        self._execs = ExecRunner(link, self._backend.run_beside)
+        self._view = DesiredView()
         self._place = self._backend.place()
         self._serves = asyncio.Event()  # the scheduler has taken a report
         self._incarnation = machine.wall_s()
@@ -189,7 +189,7 @@ class Agent:
                 self._trees.clear()
             self._recall()
             self._note_down(self._view)
-            self._view = remember(self._view, await self._backend.open())
+            self._view = view_of_adopted(self._view, await self._backend.open())
             await self._endpoint.open()
             on_open()
             self._to_report.set()  # a scheduler that does not know this node learns of it now
@@ -229,7 +229,7 @@ class Agent:
                 continue
             failures = 0
             self._note_accepted(sent_s)
-            view = accept(self._view, desired, sent_s=sent_s)
+            view = accept_desired(self._view, desired, sent_s=sent_s)
             if (view.term, view.revision) != (self._view.term, self._view.revision):
                 self._note_down(view)
             self._view = view
@@ -256,9 +256,9 @@ class Agent:
                 self._ended.set()
             await _wait(self._news, self._sleep_s(states))
 
-    def _decide(self, held: Sequence[Held]) -> list[Action]:
+    def _decide(self, held: Sequence[HeldLease]) -> list[Action]:
         margin_s = self._settings.margin_s
-        actions = decide(self._view, held, now_s=self._now_s(), margin_s=margin_s)
+        actions = decide_actions(self._view, held, now_s=self._now_s(), margin_s=margin_s)
         if not self._stopping:
             return self._as_disk_allows(actions)
         told = {a.lease_id for a in actions if isinstance(a, Terminate)}
@@ -269,7 +269,7 @@ class Agent:
             *(a for a in actions if not isinstance(a, Start | Renew | Notice)),
         ]
 
-    def _with_code(self, actions: Sequence[Action], held: Sequence[Held]) -> list[Action]:
+    def _with_code(self, actions: Sequence[Action], held: Sequence[HeldLease]) -> list[Action]:
         """Start leases only when their code is here."""
         if self._trees is None:
             return list(actions)
@@ -549,7 +549,7 @@ class Agent:
         """Return the newest known revision; after a restart the same set is wanted again."""
         return self._view.term, self._view.revision if self._view.known else -1
 
-    def _note_down(self, view: View, *, stopped: bool = False) -> None:
+    def _note_down(self, view: DesiredView, *, stopped: bool = False) -> None:
         """Store the state for the next agent; ``stopped`` only at this one's end."""
         known = {
             "term": view.term,

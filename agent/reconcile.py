@@ -26,7 +26,7 @@ REMEMBERED_JOBS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedLease:
     """A desired lease with its times on the agent's clock.
 
     Attributes:
@@ -41,7 +41,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class DesiredView:
     """The accepted desired set.
 
     Attributes:
@@ -57,13 +57,13 @@ class View:
     known: bool = False
     term: int = 0
     revision: int = -1
-    wanted: Mapping[int, Wanted] = field(default_factory=lambda: MappingProxyType({}))
+    wanted: Mapping[int, WantedLease] = field(default_factory=lambda: MappingProxyType({}))
     newest_token: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     unusable: tuple[Unusable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldLease:
     """A lease in the backend.
 
     Attributes:
@@ -101,7 +101,7 @@ class Held:
 class Start:
     """Launch the processes of a lease; or report it as failed, if ``fault`` gives a reason."""
 
-    wanted: Wanted
+    wanted: WantedLease
     fault: str = ""
 
 
@@ -109,7 +109,7 @@ class Start:
 class Refuse:
     """Report a lease as released without having started it."""
 
-    wanted: Wanted
+    wanted: WantedLease
     message: str
 
 
@@ -155,7 +155,7 @@ class Forget:
 Action: TypeAlias = Start | Refuse | Renew | Notice | Terminate | Kill | Forget
 
 
-def accept(view: View, desired: Desired, *, sent_s: float) -> View:
+def accept_desired(view: DesiredView, desired: Desired, *, sent_s: float) -> DesiredView:
     """Take in a desired set, unless a newer one is already known.
 
     Args:
@@ -181,7 +181,7 @@ def accept(view: View, desired: Desired, *, sent_s: float) -> View:
     if len(newest) > REMEMBERED_JOBS:
         youngest = sorted(newest.items(), key=lambda item: item[1])[-REMEMBERED_JOBS:]
         newest = dict(youngest)
-    return View(
+    return DesiredView(
         known=True,
         term=desired.term,
         revision=desired.revision,
@@ -191,7 +191,7 @@ def accept(view: View, desired: Desired, *, sent_s: float) -> View:
     )
 
 
-def remember(view: View, held: Sequence[Held]) -> View:
+def view_of_adopted(view: DesiredView, held: Sequence[HeldLease]) -> DesiredView:
     """Return the view of an agent that has just adopted these leases."""
     newest = dict(view.newest_token)
     for lease in held:
@@ -199,8 +199,8 @@ def remember(view: View, held: Sequence[Held]) -> View:
     return replace(view, newest_token=MappingProxyType(newest))
 
 
-def decide(
-    view: View, held: Sequence[Held], *, now_s: float, margin_s: float
+def decide_actions(
+    view: DesiredView, held: Sequence[HeldLease], *, now_s: float, margin_s: float
 ) -> tuple[Action, ...]:
     """Return the actions that are due now.
 
@@ -217,8 +217,8 @@ def decide(
     return (*stopping, *_starts(view, held, now_s, margin_s))
 
 
-def wake_at(view: View, held: Sequence[Held], *, margin_s: float) -> float:
-    """Return the next time at which ``decide`` may have an action without any news.
+def wake_at(view: DesiredView, held: Sequence[HeldLease], *, margin_s: float) -> float:
+    """Return the next time at which ``decide_actions`` may have an action without any news.
 
     A lease that is already being killed is left out: its end is news.
     """
@@ -238,16 +238,18 @@ def wake_at(view: View, held: Sequence[Held], *, margin_s: float) -> float:
     return min(times)
 
 
-def _wanted(lease: DesiredLease, answered_s: float, earlier: Mapping[int, Wanted]) -> Wanted:
+def _wanted(
+    lease: DesiredLease, answered_s: float, earlier: Mapping[int, WantedLease]
+) -> WantedLease:
     deadline_s = answered_s + lease.remaining_s
     notice_at_s = math.inf if lease.notice_in_s is None else answered_s + lease.notice_in_s
     if lease.lease_id in earlier:
         # The same revision twice: both figures are lower bounds of the same instant.
         deadline_s = max(deadline_s, earlier[lease.lease_id].deadline_s)
-    return Wanted(lease=lease, deadline_s=deadline_s, notice_at_s=notice_at_s)
+    return WantedLease(lease=lease, deadline_s=deadline_s, notice_at_s=notice_at_s)
 
 
-def _continue(view: View, lease: Held, now_s: float, margin_s: float) -> list[Action]:
+def _continue(view: DesiredView, lease: HeldLease, now_s: float, margin_s: float) -> list[Action]:
     want = view.wanted.get(lease.lease_id)
     if want is not None and is_other(lease, want.lease):
         want = None
@@ -265,7 +267,9 @@ def _continue(view: View, lease: Held, now_s: float, margin_s: float) -> list[Ac
     return _wind_down(lease, want, now_s, margin_s)
 
 
-def _wind_down(lease: Held, want: Wanted | None, now_s: float, margin_s: float) -> list[Action]:
+def _wind_down(
+    lease: HeldLease, want: WantedLease | None, now_s: float, margin_s: float
+) -> list[Action]:
     """Renew, notify, or stop a lease that may run until its deadline."""
     actions: list[Action] = []
     deadline_s = lease.deadline_s if want is None else want.deadline_s
@@ -282,19 +286,21 @@ def _wind_down(lease: Held, want: Wanted | None, now_s: float, margin_s: float) 
     return actions
 
 
-def _last(lease: Held, now_s: float, margin_s: float, *, unwanted: bool) -> list[Action]:
+def _last(lease: HeldLease, now_s: float, margin_s: float, *, unwanted: bool) -> list[Action]:
     actions: list[Action] = [Terminate(lease_id=lease.lease_id, unwanted=unwanted)]
     if now_s >= lease.deadline_s - margin_s:
         actions.append(Kill(lease_id=lease.lease_id))
     return actions
 
 
-def _kill_at(lease: Held, margin_s: float) -> float:
+def _kill_at(lease: HeldLease, margin_s: float) -> float:
     sent_s = math.inf if lease.terminated_s is None else lease.terminated_s
     return min(sent_s + lease.grace_s, lease.deadline_s - margin_s)
 
 
-def _starts(view: View, held: Sequence[Held], now_s: float, margin_s: float) -> list[Action]:
+def _starts(
+    view: DesiredView, held: Sequence[HeldLease], now_s: float, margin_s: float
+) -> list[Action]:
     present = {lease.lease_id for lease in held}
     alive = [lease for lease in held if not lease.ended]
     busy_jobs = {lease.job_id for lease in alive}
@@ -313,7 +319,7 @@ def _starts(view: View, held: Sequence[Held], now_s: float, margin_s: float) -> 
     return actions
 
 
-def is_other(held: Held, lease: DesiredLease) -> bool:
+def is_other(held: HeldLease, lease: DesiredLease) -> bool:
     """Return whether a desired lease differs from the held lease of its number.
 
     So it is if the scheduler's database has lost its newest entries. The held lease ends first; the
@@ -324,7 +330,7 @@ def is_other(held: Held, lease: DesiredLease) -> bool:
     return bool(held.nonce and lease.nonce) and held.nonce != lease.nonce
 
 
-def _is_leaving(view: View, lease: Held) -> bool:
+def _is_leaving(view: DesiredView, lease: HeldLease) -> bool:
     """Return whether a lease only has its workers until its processes are gone.
 
     Two leases that are both desired may share workers: that is a pair.

@@ -14,9 +14,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scheduler.archive import digest_of, unpack
+from scheduler.archive import digest_of, unpack_tree
 from scheduler.errors import InputError
-from scheduler.protocol.bounds import words
+from scheduler.protocol.bounds import clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -76,7 +76,7 @@ class Trees:
                 await asyncio.to_thread(self._unpack, lease, archive)
                 fault = ""
             except InputError as error:
-                fault = words(f"its uploaded code cannot be had: {error}")
+                fault = clean_text(f"its uploaded code cannot be had: {error}")
             except OSError as error:  # the scheduler is away, or the disk is full
                 _log.warning("the code of lease %d could not be brought: %s", lease_id, error)
                 await asyncio.sleep(wait_s)
@@ -94,7 +94,7 @@ class Trees:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
         folder.mkdir(parents=True, mode=0o700)
-        unpack(archive, folder)
+        unpack_tree(archive, folder)
 
 
 def hand_over(tree: Path, folder: Path, uid: int | None) -> None:

@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl
 import orjson
 
 from api.agent_tokens import is_bound
-from api.edge.layers import FIXED_HEADERS, RequestIds, know
-from api.edge.privacy import hindrance
+from api.edge.layers import FIXED_HEADERS, RequestIds, mark_known_caller
+from api.edge.privacy import why_not_private
 from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
 from api.routing import check_count
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"\d{1,18}(\.\d{1,9})?")
 _LENGTH = re.compile(rb"\d{1,12}")
 
 
-class Express:
+class AgentFastPath:
     """Answers the usual requests of agents, and passes on all others.
 
     Args:
@@ -71,7 +71,7 @@ class Express:
             node = "" if caller is None else caller.node
             request = scope["method"], scope["path"]
             if node:
-                know(scope)
+                mark_known_caller(scope)
             if caller and node and request == ("GET", _DESIRED):
                 if await self._desired(scope, headers, caller, send):
                     return
@@ -109,7 +109,7 @@ class Express:
             caller.node,
             after=(int(term), int(revision)),
             wait_s=min(wait_s, context.settings.max_wait_s),
-            hindrance=hindrance(scope),
+            hindrance=why_not_private(scope),
             instance=instance.decode(),
         )
         try:

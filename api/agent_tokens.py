@@ -52,7 +52,7 @@ async def has_token(context: Context, node: str) -> bool:
     return any(_is_good(row, context.now()) for row in await _tokens_of(context, node))
 
 
-async def renewed(context: Context, principal: Principal) -> dict[str, object]:
+async def renew_token(context: Context, principal: Principal) -> dict[str, object]:
     """Activate the successor of a token, or make the next one if it is due.
 
     Returns:

@@ -24,18 +24,18 @@ class Answer(Response):
 
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        return dump(content)
+        return dump_json(content)
 
 
-def dump(value: object) -> bytes:
+def dump_json(value: object) -> bytes:
     """Return a value as JSON."""
     return orjson.dumps(value, default=_plain, option=_OPTIONS)
 
 
-def shown(value: object) -> object:
+def short_json(value: object) -> object:
     """Return a short form of a value that is valid JSON, for an error."""
     try:
-        text = dump(value)
+        text = dump_json(value)
     except (TypeError, ValueError):
         return ascii(value)[:SHOWN]
     if len(text) > SHOWN:

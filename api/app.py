@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from api.agent_fast_path import Express
+from api.agent_fast_path import AgentFastPath
 from api.agent_tokens import tell_reuses
 from api.answers import Answer
 from api.auth.tokens import Authenticator
@@ -21,8 +21,8 @@ from api.context import Context
 from api.edge.forwarding import Forwarder
 from api.edge.layers import Edge, Gate, instance_of
 from api.limits import Buckets
-from api.openapi import document
-from api.problems import Fault, fault_of, field_problems, invalid
+from api.openapi import openapi_document
+from api.problems import PublicError, fault_of, field_problems, invalid_request
 from api.redaction import redact_loggers
 from api.routes import (
     agents,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from api.auth.oidc import Provider
     from api.settings import ApiSettings
-    from scheduler.runtime.contract import Service
+    from scheduler.runtime.contract import SchedulerService
 
 _log = logging.getLogger("leasehold.api")
 _SUBJECTS = (
@@ -82,7 +82,7 @@ OPENAPI_PATH = "/v1/openapi.json"
 class Application(FastAPI):
     """The application, with a fast path around its middleware."""
 
-    express: Express
+    express: AgentFastPath
     forwarder: Forwarder | None = None
     passing: Edge
 
@@ -99,7 +99,7 @@ class Application(FastAPI):
 
 
 def create_app(
-    service: Service,
+    service: SchedulerService,
     settings: ApiSettings,
     *,
     now: Callable[[], float] = time.time,
@@ -158,7 +158,7 @@ def create_app(
         app.passing = Edge(
             app.forwarder, max_body_bytes=settings.max_body_bytes, version=app.version
         )
-    app.express = Express(app.ordinary, context=context, version=app.version)
+    app.express = AgentFastPath(app.ordinary, context=context, version=app.version)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
 
@@ -204,7 +204,7 @@ async def _watch_tokens(context: Context) -> None:
 
 def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        app.openapi_schema = document(app)
+        app.openapi_schema = openapi_document(app)
     return app.openapi_schema
 
 
@@ -217,10 +217,12 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
     assert fault is not None
     if error.status_code == 404 and error.detail == "Not Found":
         path = request.url.path
-        fault = Fault(status=404, detail=f"there is nothing at '{path[:200]}'; see {OPENAPI_PATH}")
+        fault = PublicError(
+            status=404, detail=f"there is nothing at '{path[:200]}'; see {OPENAPI_PATH}"
+        )
     elif error.status_code == 405:
         allowed = _allowed(request)
-        fault = Fault(
+        fault = PublicError(
             status=405,
             detail=f"{request.method} is not possible here; {allowed} is",
             headers={"Allow": allowed},
@@ -229,7 +231,7 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _on_validation_error(request: Request, error: RequestValidationError) -> Response:
-    fault = fault_of(invalid(field_problems(error.errors())))
+    fault = fault_of(invalid_request(field_problems(error.errors())))
     assert fault is not None
     return fault.answer(instance_of(request.scope))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from api.auth.tokens import Authenticator
     from api.limits import Buckets
     from api.settings import ApiSettings
-    from scheduler.runtime.contract import Service
+    from scheduler.runtime.contract import SchedulerService
     from scheduler.store.protocol import Store
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Context:
         heavy: limits the computations beside the event loop.
     """
 
-    service: Service
+    service: SchedulerService
     settings: ApiSettings
     authenticator: Authenticator
     buckets: Buckets

@@ -32,7 +32,7 @@ _ABOUT_JOBS = ("evidence",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class HistoryFilter:
     """Filter of lines; empty fields match all.
 
     Attributes:
@@ -66,7 +66,7 @@ class HistoryReader:
 
     context: Context
     principal: Principal
-    wanted: Wanted
+    wanted: HistoryFilter
 
     async def page(
         self, *, after: int, before: int | None = None, descending: bool = False, limit: int

@@ -40,7 +40,7 @@ _ERRORS = {
 _AGENTS = "What an agent says and hears; see `scheduler.protocol.desired`."
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the whole document."""
     made = get_openapi(
         title="Leasehold",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from api.answers import Answer, shown
+from api.answers import Answer, short_json
 from api.redaction import redact
 from scheduler.errors import (
     AdmissionError,
@@ -105,7 +105,7 @@ class ProblemError(HTTPException):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PublicError:
     """The public form of an error; the attributes are ``ProblemError``'s."""
 
     status: int
@@ -124,7 +124,7 @@ class Fault:
             "detail": redact(self.detail),
             "instance": instance,
             "errors": [
-                {"field": e.field, "value": shown(e.value), "problem": e.problem}
+                {"field": e.field, "value": short_json(e.value), "problem": e.problem}
                 for e in self.errors
             ],
         }
@@ -136,10 +136,10 @@ class Fault:
         )
 
 
-def fault_of(error: Exception) -> Fault | None:
+def fault_of(error: Exception) -> PublicError | None:
     """Return the public form of an error; None for a bug, which has no public details."""
     if isinstance(error, ProblemError):
-        return Fault(
+        return PublicError(
             status=error.status_code,
             detail=error.detail,
             code=error.code,
@@ -147,10 +147,12 @@ def fault_of(error: Exception) -> Fault | None:
             headers=error.headers or {},
         )
     if isinstance(error, HTTPException):
-        return Fault(status=error.status_code, detail=error.detail, headers=error.headers or {})
+        return PublicError(
+            status=error.status_code, detail=error.detail, headers=error.headers or {}
+        )
     if isinstance(error, NotLeadingError):
         code = "starting" if isinstance(error, StartingError) else "not_leading"
-        return Fault(status=503, detail=str(error), code=code, headers={"Retry-After": "2"})
+        return PublicError(status=503, detail=str(error), code=code, headers={"Retry-After": "2"})
     if isinstance(error, StoreUnavailableError | SequenceError | StaleLeaderError):
         return _store_fault(error)
     statuses: tuple[tuple[type[Exception], int, str], ...] = (
@@ -162,11 +164,11 @@ def fault_of(error: Exception) -> Fault | None:
     )
     for kind, status, code in statuses:
         if isinstance(error, kind):
-            return Fault(status=status, detail=str(error), code=code)
+            return PublicError(status=status, detail=str(error), code=code)
     return None
 
 
-def _store_fault(error: StoreError) -> Fault:
+def _store_fault(error: StoreError) -> PublicError:
     cause = error.failure if isinstance(error, OutcomeUnknownError) else error
     full = isinstance(cause, StoreFullError)
     if cause is not error:
@@ -176,12 +178,12 @@ def _store_fault(error: StoreError) -> Fault:
         detail = _FULL
     else:
         detail = "the store cannot be used at the moment; try again in some seconds"
-    return Fault(status=503, detail=detail, headers={"Retry-After": "10" if full else "2"})
+    return PublicError(status=503, detail=detail, headers={"Retry-After": "10" if full else "2"})
 
 
-def internal(request_id: str) -> Fault:
+def internal_error(request_id: str) -> PublicError:
     """Return the public form of a bug: the id under which the log has details."""
-    return Fault(
+    return PublicError(
         status=500,
         detail=f"the scheduler failed at this request; its log tells more under '{request_id}'",
         code="internal",
@@ -237,7 +239,7 @@ def not_found(what: str, name: str) -> ProblemError:
     return ProblemError(404, f"there is no {what} '{name}'; list them to see the names")
 
 
-def invalid(problems: Sequence[FieldProblem]) -> ProblemError:
+def invalid_request(problems: Sequence[FieldProblem]) -> ProblemError:
     """Return the refusal of a request with bad fields."""
     names = ", ".join(f"'{p.field}'" if p.field else "the body" for p in problems[:5])
     more = ", ..." if len(problems) > 5 else ""

@@ -8,7 +8,7 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api.problems import FieldProblem, ProblemError, invalid
+from api.problems import FieldProblem, ProblemError, invalid_request
 
 #: Levels of lists and objects in a body.
 DEEPEST = 64
@@ -74,7 +74,7 @@ def _check_depth(value: Any) -> None:
         level = [v for values in inner for v in values if isinstance(v, dict | list)]
     if level:
         problem = f"is nested deeper than {DEEPEST} levels"
-        raise invalid([FieldProblem(field="", value=None, problem=problem)])
+        raise invalid_request([FieldProblem(field="", value=None, problem=problem)])
 
 
 class StrictRoute(APIRoute):
@@ -112,7 +112,7 @@ def check_query(request: Request, known: frozenset[str]) -> None:
         if "\0" in value
     ]
     if problems:
-        raise invalid(problems)
+        raise invalid_request(problems)
 
 
 def _check_media_type(request: Request) -> None:

@@ -30,11 +30,11 @@ from typing import Any
 from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Endpoint
 from agent.kubernetes.backend import KubernetesBackend
-from agent.kubernetes.client import KubernetesClient, connect
+from agent.kubernetes.client import KubernetesClient, connect_client
 from agent.kubernetes.names import LEASE
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.pods import PodSettings
-from agent.reconcile import Forget, Start, Terminate, Wanted
+from agent.reconcile import Forget, Start, Terminate, WantedLease
 from scheduler.protocol.desired import DesiredLease
 from scheduler.protocol.reports import LeaseState
 
@@ -71,13 +71,13 @@ class Node:
             state_dir=folder,
             settings=settings,
         )
-        self.wanted: dict[int, Wanted] = {}
+        self.wanted: dict[int, WantedLease] = {}
         self.running_s: dict[int, float] = {}
 
     def want(self, leases: list[DesiredLease]) -> None:
         """Take in a desired set, as a plan's news bring it."""
         until_s = lease_clock_s() + 3600
-        self.wanted = {x.lease_id: Wanted(lease=x, deadline_s=until_s) for x in leases}
+        self.wanted = {x.lease_id: WantedLease(lease=x, deadline_s=until_s) for x in leases}
         for held in self.backend.held():
             if held.lease_id not in self.wanted and held.terminated_s is None and not held.ended:
                 self.backend.perform(Terminate(lease_id=held.lease_id, unwanted=True))
@@ -152,9 +152,9 @@ async def measure(plane: Any, names: list[str], pods: int, folder: Path) -> dict
     account = f"{installation.RELEASE}-leasehold-agent"
     token = plane.account_token(installation.NAMESPACE, account)
     path = plane.kubeconfig("agents", token)
-    await (await connect(kubeconfig=path)).close()  # so that the imports are not counted
+    await (await connect_client(kubeconfig=path)).close()  # so that the imports are not counted
     before = memory_bytes()
-    clients = [counted(await connect(kubeconfig=path)) for _ in names]
+    clients = [counted(await connect_client(kubeconfig=path)) for _ in names]
     nodes = [Node(name, client, folder / name) for name, client in zip(names, clients, strict=True)]
     gate = asyncio.Semaphore(32)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.estimation.measured import Cell
+from planner.estimation.measured import MeasuredFigure
 from scheduler.domain.configuration import ANYWHERE, Configuration
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.throughputs.ways import mixed_rate
@@ -46,7 +46,7 @@ class _Known:
         revision: number of the last change.
     """
 
-    cell: Cell = field(default_factory=Cell)
+    cell: MeasuredFigure = field(default_factory=MeasuredFigure)
     revision: int = 0
 
 
@@ -145,12 +145,12 @@ class MixedRates:
                 f"reads {_VERSION}; run the release that wrote them"
             )
         rates = cls()
-        names = tuple(Cell.__dataclass_fields__)
+        names = tuple(MeasuredFigure.__dataclass_fields__)
         try:
             for job_type, gang, *values in data["gangs"]:
                 rates._learned += 1
                 key = str(job_type), tuple((str(name), int(count)) for name, count in gang)
-                cell = Cell(**dict(zip(names, values, strict=True)))
+                cell = MeasuredFigure(**dict(zip(names, values, strict=True)))
                 rates._known[key] = _Known(cell=cell, revision=rates._learned)
                 rates._news[key[0]] = rates._learned
         except (KeyError, TypeError, ValueError) as error:

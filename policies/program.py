@@ -149,9 +149,9 @@ class ProgramPolicy(Policy):
 
 def _worse(family: Family, terms: Terms, bound: float, x: FloatArray, pair_x: FloatArray) -> str:
     """Return a complaint if an answer misses the family's bound by too much, else an empty text."""
-    from policies.solving.excess import excess  # noqa: PLC0415  needed only when a kernel has failed
+    from policies.solving.excess import relative_excess  # noqa: PLC0415  needed only when a kernel has failed
 
-    more = excess(family, terms.classes, bound, x, pair_x)
+    more = relative_excess(family, terms.classes, bound, x, pair_x)
     return f"it is {100 * more:.3g} % worse than the bound" if more > FALLBACK_GAP else ""
 
 

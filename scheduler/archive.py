@@ -39,7 +39,7 @@ def digest_of(archive: bytes) -> str:
     return hashlib.sha256(archive).hexdigest()
 
 
-def check(archive: bytes) -> None:
+def check_tree(archive: bytes) -> None:
     """Look through a tree.
 
     Raises:
@@ -50,7 +50,7 @@ def check(archive: bytes) -> None:
         pass
 
 
-def unpack(archive: bytes, folder: Path) -> None:
+def unpack_tree(archive: bytes, folder: Path) -> None:
     """Unpack a tree that was looked through.
 
     Args:
@@ -58,10 +58,10 @@ def unpack(archive: bytes, folder: Path) -> None:
         folder: new; nobody else may write there meanwhile.
 
     Raises:
-        InputError: as ``check``.
+        InputError: as ``check_tree``.
         OSError: the disk is full, say.
     """
-    check(archive)
+    check_tree(archive)
     for tar, member in _entries(archive):  # each within the folder, in which there are no links
         path = folder / member.name
         content = tar.extractfile(member)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from simulator.many.parallel import Listener
+    from simulator.many.parallel import RunListener
 
 __all__ = [
     "Cluster",
@@ -337,5 +337,5 @@ def _choices(given: PolicyLike | Variant) -> list[dict[str, Any]]:
     return [{"policy": policy, **options}]
 
 
-def _shown(labels: Sequence[str], *, wanted: bool) -> AbstractContextManager[Listener]:
+def _shown(labels: Sequence[str], *, wanted: bool) -> AbstractContextManager[RunListener]:
     return show_progress(labels, log=False) if wanted else nullcontext(Silent())

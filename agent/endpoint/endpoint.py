@@ -36,10 +36,10 @@ from scheduler.protocol.bounds import (
     LONGEST_NAME,
     MOST_CONNECTIONS,
     MOST_RANKS,
-    words,
+    clean_text,
 )
-from scheduler.protocol.learning import Learning, learning
-from scheduler.protocol.reading import Reader, decoded
+from scheduler.protocol.learning import Learning, read_learning
+from scheduler.protocol.reading import Reader, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -327,12 +327,12 @@ class Endpoint:
     ) -> tuple[Tenant | None, bool]:
         """Take in a line; returns the connection's lease, and whether the line asks for code."""
         try:
-            message = Reader.of(decoded(line))
+            message = Reader.of(decode_json(line))
             tenant = self._find(message.text("secret", longest=LONGEST_NAME))
             live = message.optional("steps_live", message.integer)
             done = message.optional("steps_done", message.integer)
             rank = message.optional("rank", lambda name: message.integer(name, at_most=MOST_RANKS))
-            measured = message.optional("learning", lambda name: learning(message, name))
+            measured = message.optional("learning", lambda name: read_learning(message, name))
             guard = bool(message.optional("guard", message.flag))
             code = bool(message.optional("code", message.flag))
             _check_room(tenant, writer)
@@ -362,7 +362,7 @@ class Endpoint:
                 try:
                     archive = await tenant.code()
                 except (InputError, OSError) as error:
-                    _refuse(words(str(error), 1000), writer)
+                    _refuse(clean_text(str(error), 1000), writer)
                     return
                 head = json.dumps({"code_bytes": len(archive)}).encode() + b"\n"
                 writer.write(head + archive)

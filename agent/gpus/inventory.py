@@ -19,7 +19,7 @@ CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class LocalWorker:
     """One accelerator, or one slice of it.
 
     Attributes:
@@ -50,7 +50,7 @@ class Inventory:
         nvml: the loaded NVML module, None if the workers were declared.
     """
 
-    workers: tuple[Worker, ...]
+    workers: tuple[LocalWorker, ...]
     nvml: Any = None
 
     def environment(self, indices: Sequence[int]) -> dict[str, str]:
@@ -89,7 +89,7 @@ class Inventory:
         return {index: text for index, text in found.items() if text}
 
 
-def declared(spec: str) -> Inventory:
+def declare_workers(spec: str) -> Inventory:
     """Declare workers: ``v100:4`` or ``v100:2,p100:2``.
 
     Raises:
@@ -99,13 +99,15 @@ def declared(spec: str) -> Inventory:
     names = [name for node in cluster.nodes for name in node.workers]
     return Inventory(
         workers=tuple(
-            Worker(index=index, worker_type=name, device=str(index), nodes=(f"/dev/nvidia{index}",))
+            LocalWorker(
+                index=index, worker_type=name, device=str(index), nodes=(f"/dev/nvidia{index}",)
+            )
             for index, name in enumerate(names)
         )
     )
 
 
-def discover(*, names: Mapping[str, str] | None = None, nvml: Any = None) -> Inventory:
+def discover_gpus(*, names: Mapping[str, str] | None = None, nvml: Any = None) -> Inventory:
     """Find the NVIDIA GPUs of this machine; a GPU in MIG mode counts as its instances.
 
     Args:
@@ -119,7 +121,7 @@ def discover(*, names: Mapping[str, str] | None = None, nvml: Any = None) -> Inv
     try:
         module.nvmlInit()
         count = module.nvmlDeviceGetCount()
-        workers: list[Worker] = []
+        workers: list[LocalWorker] = []
         for position in range(count):
             handle = module.nvmlDeviceGetHandleByIndex(position)
             for device, slice_ in _schedulable(module, handle, position):
@@ -178,10 +180,10 @@ def _schedulable(nvml: Any, handle: Any, position: int) -> list[tuple[str | None
 
 def _worker(
     nvml: Any, handle: Any, device: str | None, index: int, names: Mapping[str, str]
-) -> Worker:
+) -> LocalWorker:
     product = _text(nvml.nvmlDeviceGetName(handle))
     uuid = _text(nvml.nvmlDeviceGetUUID(handle))
-    return Worker(
+    return LocalWorker(
         index=index,
         worker_type=names.get(product) or type_name(product),
         device=uuid if device is None else device,
@@ -209,7 +211,7 @@ def _nodes(nvml: Any, handle: Any, slice_: Any, position: int) -> tuple[str, ...
     return (f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{f[1]}" for f in found if f))
 
 
-def _problem(nvml: Any, worker: Worker) -> str:
+def _problem(nvml: Any, worker: LocalWorker) -> str:
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(worker.uuid)
         nvml.nvmlDeviceGetMemoryInfo(handle)

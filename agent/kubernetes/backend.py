@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.folders import boot_id
-from agent.isolation import Isolated, steadily
+from agent.isolation import IsolatedBackend, restart_on_error
 from agent.kubernetes.client import (
     AdmissionRefusedError,
     KubernetesError,
     KubernetesUnreachableError,
     PermissionDeniedError,
 )
-from agent.kubernetes.names import lease_of, pod_name, selector, uid_of
+from agent.kubernetes.names import lease_of, pod_name, pod_selector, uid_of
 from agent.kubernetes.node.image_pulls import ImagePuller
 from agent.kubernetes.node.watch import NodeWatch
 from agent.kubernetes.pods.code import check_awaited, the_code
-from agent.kubernetes.pods.ends import StartBounds, overdue, verdict
+from agent.kubernetes.pods.ends import StartBounds, stalled_launch, start_failure
 from agent.kubernetes.pods.exec import PodCommand
 from agent.kubernetes.pods.logs import read_output
 from agent.kubernetes.pods.pods import PodPlace, build_pod
@@ -43,7 +43,7 @@ from agent.lease_record import tenant_of
 from agent.logs.log_files import SENT, make_log_folder
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
-from scheduler.protocol.bounds import words
+from scheduler.protocol.bounds import clean_text
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from agent.kubernetes.node.workers import NodeInventory
     from agent.kubernetes.pods.pods import PodSettings
     from agent.link.link import Link
-    from agent.reconcile import Action, Held, Wanted
+    from agent.reconcile import Action, HeldLease, WantedLease
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport, LeaseState
 
@@ -71,7 +71,7 @@ LAST_OUTPUT_S: Final = 5.0
 STUCK_S: Final = 30.0
 
 
-class KubernetesBackend(Isolated[PodRecord]):
+class KubernetesBackend(IsolatedBackend[PodRecord]):
     """Holds the leases of one node as pods.
 
     Args:
@@ -120,7 +120,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         self._pods = PodWatch(
             client=client,
             namespace=settings.namespace,
-            labels=selector(node=node, instance=settings.instance),
+            labels=pod_selector(node=node, instance=settings.instance),
             on_list=self._list,
             on_event=self._event,
             on_trouble=self._note,
@@ -159,7 +159,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         self._link = link
         return True
 
-    async def open(self) -> tuple[Held, ...]:
+    async def open(self) -> tuple[HeldLease, ...]:
         """Find the node's workers and the pods that an earlier agent has left, and adopt them."""
         failures = 0
         while True:
@@ -187,11 +187,11 @@ class KubernetesBackend(Isolated[PodRecord]):
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for work in (self._pods.run, self._watch.run, self._puller.run, self._steps.run):
-                tasks.create_task(steadily(work))
+                tasks.create_task(restart_on_error(work))
             for record in (*self._records.values(), *self._leaving.values()):
                 self._begin(record)
 
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldLease, ...]:
         """Return every lease on this node, ended ones included."""
         for record in self._records.values():
             self._guarded(record, partial(self._judge, record))
@@ -297,7 +297,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         record.save(needed=False)
         record.poke.set()
 
-    def _start(self, wanted: Wanted) -> None:
+    def _start(self, wanted: WantedLease) -> None:
         lease = wanted.lease
         record = self._new_record(wanted)
         try:
@@ -308,19 +308,19 @@ class KubernetesBackend(Isolated[PodRecord]):
             record.close(LeaseEnd.LOST if no_worker else LeaseEnd.FAILED, str(error))
             self._on_change()
 
-    def _refuse(self, wanted: Wanted, end: LeaseEnd, message: str) -> None:
+    def _refuse(self, wanted: WantedLease, end: LeaseEnd, message: str) -> None:
         record = self._new_record(wanted)
         record.output_over = True
         record.close(end, message)
         self._on_change()
 
-    def _new_record(self, wanted: Wanted) -> PodRecord:
+    def _new_record(self, wanted: WantedLease) -> PodRecord:
         record = self._remember(wanted)
         self._begin(record)
         record.save()
         return record
 
-    def _remember(self, wanted: Wanted) -> PodRecord:
+    def _remember(self, wanted: WantedLease) -> PodRecord:
         lease = wanted.lease
         record = PodRecord(
             lease=lease,
@@ -379,7 +379,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         try:
             return the_code(await self._link.code(record.lease.lease_id), record.lease)
         except InputError as error:
-            why = words(f"its uploaded code cannot be had: {error}")
+            why = clean_text(f"its uploaded code cannot be had: {error}")
             self._give_up(record, LeaseEnd.FAILED, "", why)
             raise
 
@@ -478,9 +478,9 @@ class KubernetesBackend(Isolated[PodRecord]):
                 self._on_change()
             return
         waited_s = 0.0 if record.troubled_s is None else lease_clock_s() - record.troubled_s
-        end = verdict(look, waited_s=waited_s, most_s=self._bounds.trouble_s)
+        end = start_failure(look, waited_s=waited_s, most_s=self._bounds.trouble_s)
         word, message = look.reason_code, look.message
-        late = overdue(look, waited_s=lease_clock_s() - record.step_s, bounds=self._bounds)
+        late = stalled_launch(look, waited_s=lease_clock_s() - record.step_s, bounds=self._bounds)
         if late is not None:
             end, (word, message) = LeaseEnd.LOST, late
         if end is not None:

@@ -75,7 +75,7 @@ class MissingError(KubernetesError):
     """There is no such object."""
 
 
-async def connect(
+async def connect_client(
     *, kubeconfig: Path | None = None, context: str = "", settings: ClientSettings | None = None
 ) -> KubernetesClient:
     """Return a client of the cluster that this process runs in, or that a file describes.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from agent.backend import NodeBackend, NodeJobs
 from agent.client_settings import ClientSettings
-from agent.gpus.inventory import declared
+from agent.gpus.inventory import declare_workers
 from agent.kubernetes.backend import KubernetesBackend
-from agent.kubernetes.client import connect
+from agent.kubernetes.client import connect_client
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.ends import StartBounds
 from agent.kubernetes.pods.pods import PodSettings
@@ -57,7 +57,7 @@ class PodJobs(NodeBackend):
     @contextlib.asynccontextmanager
     async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
         """Connect to the cluster with the account found."""
-        plain = declared(",".join(setup.workers)).workers if setup.workers else ()
+        plain = declare_workers(",".join(setup.workers)).workers if setup.workers else ()
         inventory = NodeInventory(
             instance=self.pods.instance,
             tolerations=self.pods.tolerations,
@@ -65,7 +65,7 @@ class PodJobs(NodeBackend):
             sharing=self.sharing,
             plain=tuple(worker.worker_type for worker in plain),
         )
-        client = await connect(
+        client = await connect_client(
             kubeconfig=self.kubeconfig, context=self.context, settings=self.client
         )
 

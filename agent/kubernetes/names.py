@@ -144,7 +144,7 @@ def is_ours(pod: Mapping[str, Any], *, instance: str) -> bool:
     return labels.get(MANAGED_BY) == AGENT and labels.get(INSTANCE) == label_value(instance)
 
 
-def selector(*, node: str, instance: str) -> str:
+def pod_selector(*, node: str, instance: str) -> str:
     """Return the label selector of a node's pods."""
     return f"{MANAGED_BY}={AGENT},{INSTANCE}={label_value(instance)},{NODE}={label_value(node)}"
 

@@ -35,7 +35,7 @@ NONCE = ".nonce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class LogPiece:
     """Bytes of a stream.
 
     Attributes:
@@ -91,7 +91,7 @@ def stream_file(folder: Path, stream: str) -> Path | None:
     return alone[0] if alone else None
 
 
-def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
+def read_piece(path: Path, offset: int, most_bytes: int) -> LogPiece:
     """Return up to ``most_bytes`` from ``offset`` on.
 
     Output counts as gone only after two passes with the same index, since the files may be moved
@@ -102,7 +102,7 @@ def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
         offset: bytes of the stream to leave out.
         most_bytes: the most bytes to return.
     """
-    piece = Piece(offset=offset, data=b"")
+    piece = LogPiece(offset=offset, data=b"")
     for _ in range(3):
         before = _index(path)
         piece = _read(path, before, offset, most_bytes)
@@ -126,7 +126,7 @@ def end_of(path: Path) -> int | None:
     return None if start is None else start + status.st_size
 
 
-def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) -> Piece:
+def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) -> LogPiece:
     later: tuple[int, Path] | None = None
     for file in _files(path):
         try:
@@ -137,14 +137,14 @@ def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) ->
                     continue  # just begun: the index names it in a moment
                 if start <= offset < start + status.st_size:
                     opened.seek(offset - start)
-                    return Piece(offset=offset, data=opened.read(most_bytes))
+                    return LogPiece(offset=offset, data=opened.read(most_bytes))
         except (FileNotFoundError, NotRegularError):
             continue  # just moved: found under its new name by the next pass; or put by the job
         if start > offset and status.st_size and (later is None or start < later[0]):
             later = (start, file)
     if later is None:
-        return Piece(offset=offset, data=b"")
-    return Piece(offset=later[0], data=b"")
+        return LogPiece(offset=offset, data=b"")
+    return LogPiece(offset=later[0], data=b"")
 
 
 def _files(path: Path) -> list[Path]:

@@ -102,7 +102,7 @@ class Tail:
 
 
 @dataclass(kw_only=True)
-class Search:
+class OutputSearch:
     """The search of one lease's output."""
 
     lease_id: int
@@ -124,10 +124,10 @@ class Search:
         """Read the results of an earlier process, and compile the expression."""
         with contextlib.suppress(*SPOILT, AttributeError):
             data = json.loads(read_regular(self.state, 65536))
-            self.steps, self.saved = counted(data["steps_live"]), counted(data["steps_done"])
+            self.steps, self.saved = read_count(data["steps_live"]), read_count(data["steps_done"])
             offsets = data.get("offsets", {})
             for tail in self.tails:
-                tail.offset = counted(offsets.get(tail.path.name, 0))
+                tail.offset = read_count(offsets.get(tail.path.name, 0))
         try:
             self._expression = progress_expression(self.pattern)
         except InputError as error:
@@ -191,7 +191,7 @@ class Search:
         text = (found or b"").decode(errors="replace")
         if not text.isdecimal():
             return 0
-        number = bounds.count(int(text)) if len(text) < MOST_DIGITS else None
+        number = bounds.step_count(int(text)) if len(text) < MOST_DIGITS else None
         self.absurd |= number is None
         return number or 0
 
@@ -217,16 +217,16 @@ class Search:
         return tell
 
 
-def counted(value: object) -> int:
+def read_count(value: object) -> int:
     """Return a number of steps or bytes from a file that a job may have overwritten."""
-    return bounds.count(value) or 0
+    return bounds.step_count(value) or 0
 
 
 @dataclass(kw_only=True)
 class Matcher:
     """All searches of one agent."""
 
-    searches: dict[int, Search] = field(default_factory=dict)
+    searches: dict[int, OutputSearch] = field(default_factory=dict)
     _rest: bytes = b""
 
     def run(self) -> None:
@@ -262,7 +262,7 @@ class Matcher:
                 self.searches[lease_id].finishing = True
         else:
             tails = [Tail(path=Path(name)) for name in order["files"]]
-            search = Search(
+            search = OutputSearch(
                 lease_id=lease_id,
                 pattern=order["expression"],
                 tails=tails,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.logs.job_output import SPOILT, read_regular
-from agent.logs.matcher import counted
+from agent.logs.matcher import read_count
 from scheduler.protocol import bounds
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Watch:
 
     def take(self, news: dict[str, Any]) -> None:
         """Take in figures; counts never shrink."""
-        self.steps = max(self.steps, counted(news.get("steps_live")))
-        self.saved = max(self.saved, counted(news.get("steps_done")))
+        self.steps = max(self.steps, read_count(news.get("steps_live")))
+        self.saved = max(self.saved, read_count(news.get("steps_done")))
         self.tells_saved = bool(news.get("tells_saved"))
         self.problem = str(news.get("problem") or "")
         self.finished = bool(news.get("finished"))
@@ -233,5 +233,5 @@ def found_before(state: Path) -> tuple[int, int]:
     """Return (steps, checkpointed steps) of an earlier agent's search of a lease's output."""
     with contextlib.suppress(*SPOILT, AttributeError):
         data = json.loads(read_regular(state, 65536))
-        return counted(data.get("steps_live")), counted(data.get("steps_done"))
+        return read_count(data.get("steps_live")), read_count(data.get("steps_done"))
     return 0, 0

@@ -26,12 +26,12 @@ import agent.process.supervisor
 from agent.clock import lease_clock_s
 from agent.disk import disk_problem, is_full
 from agent.folders import boot_id, place_of
-from agent.isolation import Isolated, steadily
+from agent.isolation import IsolatedBackend, restart_on_error
 from agent.lease_record import tenant_of
 from agent.logs.log_files import SENT, make_log_folder
 from agent.logs.matching import Matching
 from agent.process.beside import LocalCommand
-from agent.process.cells.confinement import DOOR, discard, reach
+from agent.process.cells.confinement import DOOR, discard_folder, reach
 from agent.process.clearing import Clearing
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.process.environment import Places, process_environment
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from agent.endpoint.endpoint import Endpoint
     from agent.gpus.inventory import Inventory
     from agent.process.cells.confinement import Confinement
-    from agent.reconcile import Action, Held, Wanted
+    from agent.reconcile import Action, HeldLease, WantedLease
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport, LeaseState
 
@@ -63,7 +63,7 @@ _log = logging.getLogger("leasehold.agent")
 OBEY_S = 1.0
 
 
-class ProcessBackend(Isolated[Record]):
+class ProcessBackend(IsolatedBackend[Record]):
     """Starts, stops and adopts the processes under leases.
 
     Args:
@@ -122,7 +122,7 @@ class ProcessBackend(Isolated[Record]):
         self._start_most_s = start_most_s
         self._matching = Matching(on_change=on_change)
 
-    def adopt(self) -> tuple[Held, ...]:
+    def adopt(self) -> tuple[HeldLease, ...]:
         """Adopt the leases that an earlier agent left, running or ended. Needs a running loop."""
         become_reaper()
         for path in sorted(self._leases_dir.iterdir()):
@@ -144,13 +144,13 @@ class ProcessBackend(Isolated[Record]):
         """Return the place of the jobs' processes: this folder, in this boot of this machine."""
         return self._place
 
-    async def open(self) -> tuple[Held, ...]:
+    async def open(self) -> tuple[HeldLease, ...]:
         """Do as ``adopt``."""
         return self.adopt()
 
     async def run(self) -> None:
         """Search output for steps; supervisors do the other background work."""
-        await steadily(self._matching.run)
+        await restart_on_error(self._matching.run)
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Do nothing: local processes have no images."""
@@ -192,7 +192,7 @@ class ProcessBackend(Isolated[Record]):
         """Return by worker why it cannot be granted; also a process that cannot be killed."""
         return self._clearing.problems() | dict(inventory)
 
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldLease, ...]:
         """Return every lease on this node, ended ones included."""
         for record in self._records.values():
             if record.end is None:
@@ -276,7 +276,7 @@ class ProcessBackend(Isolated[Record]):
                 raise
         self._endpoint.notify(record.lease.lease_id, leave_by_s)
 
-    def _start(self, wanted: Wanted) -> None:
+    def _start(self, wanted: WantedLease) -> None:
         lease = wanted.lease
         try:
             devices = self._inventory.environment(lease.workers)
@@ -400,7 +400,7 @@ class ProcessBackend(Isolated[Record]):
         """Return the file of a supervisor's errors; kept as long as its job's logs."""
         return self.logs_dir / str(lease_id) / "supervisor.log"
 
-    def _refuse(self, wanted: Wanted, reason: LeaseEnd, message: str) -> None:
+    def _refuse(self, wanted: WantedLease, reason: LeaseEnd, message: str) -> None:
         record = self._remember(wanted)
         record.end, record.message = reason, message
         try:
@@ -412,13 +412,13 @@ class ProcessBackend(Isolated[Record]):
                 raise
         self._on_change()
 
-    def _new_record(self, wanted: Wanted, *, started_s: float | None) -> Record:
+    def _new_record(self, wanted: WantedLease, *, started_s: float | None) -> Record:
         (self._leases_dir / str(wanted.lease.lease_id)).mkdir(mode=0o700)
         record = self._remember(wanted, started_s=started_s)
         record.save(margin_s=self._margin_s)
         return record
 
-    def _remember(self, wanted: Wanted, *, started_s: float | None = None) -> Record:
+    def _remember(self, wanted: WantedLease, *, started_s: float | None = None) -> Record:
         lease = wanted.lease
         with contextlib.suppress(OSError):
             # Created for a refused lease, too: that nothing was written is reported like output.
@@ -520,7 +520,7 @@ class ProcessBackend(Isolated[Record]):
         self._endpoint.dismiss(lease_id)
         self._matching.drop(lease_id)
         if record.uid is not None:
-            discard(record.folder.path, self._state_dir / "rubbish")
+            discard_folder(record.folder.path, self._state_dir / "rubbish")
         shutil.rmtree(record.folder.path, ignore_errors=True)
         others = {record.lease.working_dir for record in self._records.values()}
         self._work.leave(Path(record.lease.working_dir), others)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import agent.process.inside
 from agent.backend import ENDED_WITH_JOB
-from agent.process.remnants import lives
+from agent.process.remnants import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.backend import Output
+    from agent.backend import CommandOutput
 
 #: How long the helper may take to kill the command.
 _END_S = 5.0
@@ -39,7 +39,7 @@ class LocalCommand:
     ) -> None:
         self._process, self._leader, self._stopping = process, leader, stopping
         streams = {"out": process.stdout, "err": process.stderr}
-        self.outputs: Mapping[str, Output] = {name: s for name, s in streams.items() if s}
+        self.outputs: Mapping[str, CommandOutput] = {name: s for name, s in streams.items() if s}
 
     @classmethod
     async def begin(cls, spec: Mapping[str, Any], stopping: Callable[[], bool]) -> LocalCommand:
@@ -90,7 +90,7 @@ class LocalCommand:
 
     async def cut_short(self) -> str:
         """Return why it was killed with the job; empty if the job runs on."""
-        return ENDED_WITH_JOB if self._stopping() or not lives(*self._leader) else ""
+        return ENDED_WITH_JOB if self._stopping() or not is_alive(*self._leader) else ""
 
     async def end(self) -> None:
         """Make the helper kill the command, which ends both."""

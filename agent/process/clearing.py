@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from agent.clock import lease_clock_s
 from agent.process.remnants import (
     Traces,
-    find,
+    find_processes,
     find_strays,
     find_unknown,
     in_words,
-    kill,
+    kill_processes,
     lease_folders,
-    processes,
-    reap,
+    list_processes,
+    reap_children,
 )
 from agent.process.supervisor import REMNANTS
 
@@ -75,16 +75,16 @@ class Clearing:
         if record.clearing_s is not None and now_s < record.looked_s + 0.9 * self.pause_s(record):
             return True
         record.looked_s = now_s
-        table = processes()
+        table = list_processes()
         supervisor = _supervisor(record)
-        own, strays = find(_traces(record, supervisor), table), self._kill_strays(table)
+        own, strays = find_processes(_traces(record, supervisor), table), self._kill_strays(table)
         # A stray may be known by the lease's traces, too.
         found = [process for _, process in sorted({p.pid: p for p in [*own, *strays]}.items())]
-        kill(found)
+        kill_processes(found)
         if not found and supervisor is not None and supervisor in table:
             found = [table[supervisor]]
             if record.clearing_s is not None and now_s - record.clearing_s > WRITE_S:
-                kill(found)
+                kill_processes(found)
         record.left = in_words(found)
         if not found:
             record.clearing_s = None
@@ -114,7 +114,7 @@ class Clearing:
     def clear_strays(self) -> None:
         """Kill and reap, now and then, orphans that came to the agent without a lease's end."""
         if lease_clock_s() - self.strays_s >= STRAYS_EVERY_S:
-            self._kill_strays(processes())
+            self._kill_strays(list_processes())
 
     def _kill_strays(self, table: Mapping[int, Process]) -> list[Process]:
         self.strays_s = lease_clock_s()
@@ -125,16 +125,16 @@ class Clearing:
         }
         strays = find_strays(self.leases_dir, table, supervised=supervised)
         living = [process for process in strays if process.lives]
-        kill(living)
-        reap(strays)
+        kill_processes(living)
+        reap_children(strays)
         return living
 
     def clear_unknown(self) -> None:
         """Kill what an earlier agent left of leases that are not known any more."""
         known = {str(record.folder.path) for record in self.records.values()}
         end_s = lease_clock_s() + UNKNOWN_S
-        while found := find_unknown(self.leases_dir, processes(), known=known):
-            kill(found)
+        while found := find_unknown(self.leases_dir, list_processes(), known=known):
+            kill_processes(found)
             if lease_clock_s() > end_s:
                 self.remark = f"processes of ended leases cannot be killed: {in_words(found)}"
                 _log.warning("%s", self.remark)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _KILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
 
 
-def classify(
+def classify_ending(
     ending: Mapping[str, object] | None,
     *,
     noticed: bool,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.backend import NodeBackend, NodeJobs
-from agent.gpus.inventory import declared, discover
+from agent.gpus.inventory import declare_workers, discover_gpus
 from agent.process.backend import ProcessBackend
 from agent.process.cells.confinement import OFF, find_confinement
 from agent.process.control_groups import find_groups
@@ -100,5 +100,5 @@ def find_workers(workers: Sequence[str], names: Mapping[str, str]) -> Inventory:
         ClusterError: a declaration is malformed, or NVML finds no GPU.
     """
     if workers:
-        return declared(",".join(workers))
-    return discover(names=names)
+        return declare_workers(",".join(workers))
+    return discover_gpus(names=names)

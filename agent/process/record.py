@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agent.clock import lease_clock_s
 from agent.disk import DISK_FULL
 from agent.lease_record import LeaseRecord, tenant_of
-from agent.process.endings import classify
+from agent.process.endings import classify_ending
 from scheduler.errors import InputError
 from scheduler.protocol.desired import lease_from_dict
 from scheduler.protocol.reading import Reader
@@ -177,7 +177,7 @@ class Record(LeaseRecord):
         self.read_progress()
         if ending is not None:
             self.count_clean_exit(ending["code"])
-        self.end, self.message = classify(
+        self.end, self.message = classify_ending(
             ending,
             noticed=self.tenant.leave_by_s is not None,
             unwanted=self.unwanted,

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from agent.process.supervisor import PR_SET_CHILD_SUBREAPER, members, start_ticks
+from agent.process.supervisor import PR_SET_CHILD_SUBREAPER, group_members, start_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -84,7 +84,7 @@ def become_reaper() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def processes() -> dict[int, Process]:
+def list_processes() -> dict[int, Process]:
     """Return every process, including those that were started during the read."""
     seen: set[int] = set()
     found: dict[int, Process] = {}
@@ -113,7 +113,7 @@ def _read(pid: int) -> Process:
     )
 
 
-def lives(pid: int, ticks: int) -> bool:
+def is_alive(pid: int, ticks: int) -> bool:
     """Return whether the process that started then has not ended."""
     try:
         found = _read(pid)
@@ -155,7 +155,7 @@ def _environment(folder: Path) -> bytes:
     return b""
 
 
-def find(traces: Traces, table: Mapping[int, Process]) -> list[Process]:
+def find_processes(traces: Traces, table: Mapping[int, Process]) -> list[Process]:
     """Return the live processes of a lease beside its supervisor; takes some milliseconds.
 
     Args:
@@ -163,7 +163,7 @@ def find(traces: Traces, table: Mapping[int, Process]) -> list[Process]:
         table: every process.
     """
     roots = {p.pid for p in table.values() if p.pid != traces.supervisor and _known(p, traces)}
-    roots |= set(members(list(traces.groups))) - {traces.supervisor}
+    roots |= set(group_members(list(traces.groups))) - {traces.supervisor}
     if traces.supervisor is not None:
         roots |= {p.pid for p in table.values() if p.parent == traces.supervisor}
     return _with_descendants(roots, table, spared={traces.supervisor or 0})
@@ -243,7 +243,7 @@ def _with_descendants(
     return [process for process in whole if process.lives or dead]
 
 
-def kill(found: Iterable[Process]) -> None:
+def kill_processes(found: Iterable[Process]) -> None:
     """Kill processes; a reused pid is spared."""
     for process in found:
         with contextlib.suppress(OSError):
@@ -251,7 +251,7 @@ def kill(found: Iterable[Process]) -> None:
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def reap(found: Iterable[Process]) -> None:
+def reap_children(found: Iterable[Process]) -> None:
     """Reap those that have ended and are this process's children."""
     for process in found:
         if process.parent == os.getpid() and not process.lives:

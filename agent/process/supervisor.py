@@ -99,7 +99,7 @@ def _count(file: Path) -> int | None:
     return None
 
 
-def members(folders: list[str]) -> list[int]:
+def group_members(folders: list[str]) -> list[int]:
     """Return the processes in control groups, and in groups that a job has made below them."""
     found = []
     for folder in folders:
@@ -116,7 +116,7 @@ def kill_members(folders: list[str], kill: str | None = None) -> bool:
         folders: of the groups.
         kill: the file that does it at once, if the kernel has one.
     """
-    found = members(folders)
+    found = group_members(folders)
     if found and kill is not None:
         with contextlib.suppress(OSError):
             Path(kill).write_text("1")
@@ -138,7 +138,7 @@ def start_ticks(pid: int) -> int:
 
 
 @dataclass(kw_only=True)
-class Control:
+class SupervisorOrders:
     """The agent's orders for this lease, read from the file that it renews."""
 
     path: Path
@@ -164,7 +164,7 @@ class Supervisor:
     folder: Path
     launch: dict[str, Any]
     secret_env: dict[str, str] = field(default_factory=dict)
-    control: Control
+    control: SupervisorOrders
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     streams: list[Stream] = field(default_factory=list)
     together: dict[str, RotatedLog] = field(default_factory=dict)  # by stream, of several processes
@@ -372,7 +372,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
         alive = self.reap()
         # A child that came after the list was read has no number here yet, and still counts.
-        return sorted({*(found or _children() or [0] if alive else []), *members(folders)})
+        return sorted({*(found or _children() or [0] if alive else []), *group_members(folders)})
 
     def dissolve(self) -> None:
         """Remove the control groups; the agent removes later those that are not empty yet."""
@@ -401,7 +401,7 @@ def main(folder: Path, lock_fd: int) -> int:
     launch = json.loads((folder / "launch.json").read_text())
     events = (launch.get("group") or {}).get("events")
     before = oom_kills(events)
-    control = Control(path=folder / "control.json")
+    control = SupervisorOrders(path=folder / "control.json")
     control.read()
     supervisor = Supervisor(
         folder=folder, launch=launch, secret_env=_read_secrets(), control=control
@@ -445,7 +445,7 @@ def _read_secrets() -> dict[str, str]:
     return dict(json.loads(text)) if text else {}
 
 
-def _wake_on_signals(control: Control) -> int:
+def _wake_on_signals(control: SupervisorOrders) -> int:
     """Let signals end a sleep. SIGCONT means new orders; without a handler it does no harm."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -458,7 +458,7 @@ def _wake_on_signals(control: Control) -> int:
     return reading
 
 
-def _order_termination(control: Control) -> None:
+def _order_termination(control: SupervisorOrders) -> None:
     data = json.loads(read_regular(control.path, ORDERS_BYTES))
     write_json(control.path, data | {"terminate": True})
 

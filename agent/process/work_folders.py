@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from agent.process.cells.confinement import discard
+from agent.process.cells.confinement import discard_folder
 from agent.trees import TREES, hand_over
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class WorkFolders:
         """Remove code of unknown leases, given the folders of known ones."""
         for path in self.folder.glob(f"*{TREE}"):
             if str(path) not in kept:  # the agent ended just before the lease was stored
-                discard(path, self._state_dir / "rubbish")
+                discard_folder(path, self._state_dir / "rubbish")
 
     def settled(self, lease: DesiredLease, uid: int | None) -> DesiredLease:
         """Return the lease with a working directory: a job that names none has one per node."""
@@ -69,7 +69,7 @@ class WorkFolders:
         The job's next lease may have been given the folder already without using it yet.
         """
         if folder.parent == self.folder and folder.name.endswith(TREE):
-            discard(folder, self._state_dir / "rubbish")
+            discard_folder(folder, self._state_dir / "rubbish")
             return
         if folder.parent == self.folder and str(folder) not in others:
             with contextlib.suppress(OSError):

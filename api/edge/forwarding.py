@@ -16,7 +16,13 @@ import httpx
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from api.edge.layers import MOST_UNKNOWN_BYTES, OPEN_PATHS, know, known_caller, too_large
+from api.edge.layers import (
+    MOST_UNKNOWN_BYTES,
+    OPEN_PATHS,
+    known_caller,
+    mark_known_caller,
+    too_large,
+)
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:
@@ -135,7 +141,7 @@ class Forwarder:
             if length := answer.headers.get("content-length"):
                 headers.append((b"content-length", length.encode()))
             if answer.is_success and scope["path"] not in OPEN_PATHS:
-                know(scope)
+                mark_known_caller(scope)
             start = {"type": "http.response.start", "status": answer.status_code}
             await send({**start, "headers": headers})
             with contextlib.suppress(httpx.HTTPError):  # the answer is cut short, as it came

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from api.auth.roles import ANONYMOUS, Principal, Role, TokenFault
 from api.auth.tokens import ENROLMENT_PREFIX, TOKEN_PREFIX
-from api.problems import Fault, ProblemError, fault_of, internal, rate_limited
+from api.problems import ProblemError, PublicError, fault_of, internal_error, rate_limited
 from api.redaction import redact
 from scheduler.errors import NotLeadingError
 
@@ -144,7 +144,7 @@ class _Exchange:
         fault = fault_for(error, self._scope)
         if fault is None:
             _log.error("request %s failed", self.request_id, exc_info=error)
-            fault = internal(self.request_id)
+            fault = internal_error(self.request_id)
         if self._status:
             return
         await fault.answer(instance_of(self._scope))(self._scope, self._receive, self.send)
@@ -196,7 +196,7 @@ class Gate:
             principal = await self._principal(headers, scope)
             scope["state"]["principal"] = principal
             if principal is not None:
-                know(scope)
+                mark_known_caller(scope)
             self._limit(scope, principal)
             if principal is None:
                 if scope["path"] not in self._open:
@@ -287,7 +287,7 @@ def is_foreign(secret: str) -> bool:
 def _refusal(scope: Scope) -> ProblemError:
     fault = scope["state"].get("token_fault")
     if not isinstance(fault, TokenFault):
-        return unauthenticated()
+        return unauthenticated_error()
     detail = f"the identity provider's token is not taken: {fault.why}"
     if fault.away:
         return ProblemError(503, f"{detail}; try again later", headers={"Retry-After": "5"})
@@ -320,7 +320,7 @@ def too_large(most_bytes: int, whose: str = "") -> ProblemError:
     )
 
 
-def know(scope: Scope) -> None:
+def mark_known_caller(scope: Scope) -> None:
     """Notify the server, if it asks for it, that a connection's caller is authenticated."""
     tell = scope.get("state", {}).get(KNOWN)
     if tell is not None:
@@ -334,7 +334,7 @@ def _host_of(origin: str) -> str:
         return ""
 
 
-def unauthenticated() -> ProblemError:
+def unauthenticated_error() -> ProblemError:
     """Return the refusal of a request without a valid token."""
     return ProblemError(
         401,
@@ -344,7 +344,7 @@ def unauthenticated() -> ProblemError:
     )
 
 
-def fault_for(error: Exception, scope: Scope) -> Fault | None:
+def fault_for(error: Exception, scope: Scope) -> PublicError | None:
     """Return the answer to a request for an error; a standby names the leader."""
     if isinstance(error, NotLeadingError) and error.leader_address:
         address = error.leader_address.rstrip("/")
@@ -353,7 +353,7 @@ def fault_for(error: Exception, scope: Scope) -> Fault | None:
         query = scope.get("query_string", b"").decode("latin-1")
         location = address + quote(scope["path"]) + (f"?{query}" if query else "")
         headers = {"Location": location, "Retry-After": "1"}
-        return Fault(status=307, detail=str(error), code="not_leading", headers=headers)
+        return PublicError(status=307, detail=str(error), code="not_leading", headers=headers)
     return fault_of(error)
 
 
@@ -370,5 +370,5 @@ def principal_of(state: Any) -> Principal:
     """
     principal = getattr(state, "principal", None)
     if not isinstance(principal, Principal):
-        raise unauthenticated()
+        raise unauthenticated_error()
     return principal

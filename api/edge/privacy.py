@@ -26,7 +26,7 @@ def is_private(scope: Scope) -> bool:
     return _is_loopback(_address(scope))
 
 
-def hindrance(scope: Scope) -> str:
+def why_not_private(scope: Scope) -> str:
     """Return why secret variables may not be sent to an agent; empty if they may."""
     if not is_private(scope):
         return (

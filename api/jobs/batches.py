@@ -1,6 +1,6 @@
 """Expand a submission: count its jobs first, then build them beside the event loop.
 
-All functions except ``counted`` are slow (about 100 ms for a thousand jobs), so run in a thread.
+All functions except ``count_jobs`` are slow (about 100 ms for a thousand jobs), so run in a thread.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 from pydantic import ValidationError
 
-from api.jobs.conversions import project_of, submissions, to_spec
+from api.jobs.conversions import expand_submissions, project_of, to_spec
 from api.jobs.pod_preview import pod_preview
-from api.problems import FieldProblem, ProblemError, field_problems, invalid
+from api.problems import FieldProblem, ProblemError, field_problems, invalid_request
 from api.schemas.jobs import MOST_JOBS, JobIn, given_twice
 from scheduler.domain.jobs.placeholders import count_placeholders, needs_array, shareable_folder
 
@@ -58,7 +58,7 @@ class Made:
     submissions: tuple[Submission, ...] = ()
 
 
-def counted(items: Sequence[Any], *, most_jobs: int, max_body_bytes: int) -> None:
+def count_jobs(items: Sequence[Any], *, most_jobs: int, max_body_bytes: int) -> None:
     """Refuse a request that is too large, as far as that shows before its jobs are read.
 
     Args:
@@ -108,10 +108,10 @@ def _values(item: Any, name: str) -> list[str]:
 
 
 def _too_much(field: str, value: int, problem: str) -> ProblemError:
-    return invalid([FieldProblem(field=field, value=value, problem=problem)])
+    return invalid_request([FieldProblem(field=field, value=value, problem=problem)])
 
 
-def read(items: Sequence[Any], principal: Principal) -> list[Read]:
+def read_jobs(items: Sequence[Any], principal: Principal) -> list[Read]:
     """Return the valid jobs in the caller's projects, or the problems of the others.
 
     Compiles expressions: to be called in a thread.
@@ -128,7 +128,7 @@ def _read(item: Any, principal: Principal, *, alone: bool) -> Read:
         both = given_twice(item) if isinstance(item, dict) else ""
         if both and not any(problem.field == "" for problem in problems):
             problems.append(FieldProblem(field="", value=None, problem=both))
-        return invalid(problems if alone else problems[:MOST_ERRORS_OF_ONE])
+        return invalid_request(problems if alone else problems[:MOST_ERRORS_OF_ONE])
     project = project_of(job, principal)
     if principal.sees(project):
         return job
@@ -140,7 +140,7 @@ def _read(item: Any, principal: Principal, *, alone: bool) -> Read:
     )
 
 
-def make(
+def make_submissions(
     found: Sequence[Read],
     visible: AbstractSet[str],
     principal: Principal,
@@ -202,7 +202,7 @@ def _kept_apart(made: Made, folders: Mapping[str, int]) -> Made | ProblemError:
         )
     else:
         return made
-    return invalid([FieldProblem(field="checkpoint_dir", value=folder, problem=problem)])
+    return invalid_request([FieldProblem(field="checkpoint_dir", value=folder, problem=problem)])
 
 
 def _make(
@@ -232,8 +232,10 @@ def _make(
             return error
         problems += error.errors
     if problems:
-        return invalid(problems)
+        return invalid_request(problems)
     if key is None:
         return Made(job=job, spec=spec)
-    elements = submissions(job, spec, owner=principal.subject, client_id=job.client_id or key)
+    elements = expand_submissions(
+        job, spec, owner=principal.subject, client_id=job.client_id or key
+    )
     return Made(job=job, spec=spec, submissions=tuple(elements))

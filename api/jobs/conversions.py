@@ -123,7 +123,9 @@ def _value(known: Asked, given: Any) -> Any:
     return given
 
 
-def submissions(job: JobIn, spec: JobSpec, *, owner: str, client_id: str) -> Iterator[Submission]:
+def expand_submissions(
+    job: JobIn, spec: JobSpec, *, owner: str, client_id: str
+) -> Iterator[Submission]:
     """Yield the submissions of a job: itself, or the elements of its array.
 
     Args:

@@ -7,7 +7,7 @@ import base64
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from api.answers import dump
+from api.answers import dump_json
 from scheduler.errors import NotLeadingError
 from scheduler.logs.output import LogEnd
 
@@ -27,7 +27,7 @@ MOST_GAPS = 100
 def piece_line(chunk: LogChunk) -> bytes:
     """Return the line of a piece; ``data`` is base64, since a piece may end within a character."""
     return (
-        dump(
+        dump_json(
             {
                 "attempt": chunk.attempt,
                 "node": chunk.node,
@@ -49,7 +49,7 @@ def end_line(end: LogEnd) -> bytes:
     said: dict[str, object] = {"end": True, "complete": end.complete}
     if end.missing:
         said["missing"] = [asdict(gap) for gap in end.missing[:MOST_GAPS]]
-    return dump(said) + b"\n"
+    return dump_json(said) + b"\n"
 
 
 async def piece_lines(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
 from agent.kubernetes.templates.options import pod_options
 from agent.kubernetes.templates.rules import check_submitted
-from api.problems import FieldProblem, invalid
+from api.problems import FieldProblem, invalid_request
 from scheduler.errors import InputError
 from scheduler.protocol.desired import DesiredLease
 from scheduler.protocol.variables import variables_of
@@ -77,5 +77,5 @@ def pod_preview(
     except InputError as error:
         text = str(error)
         field = text.split("'")[1] if text.startswith("field '") else "kubernetes"
-        raise invalid([FieldProblem(field=field, value=None, problem=text)]) from error
+        raise invalid_request([FieldProblem(field=field, value=None, problem=text)]) from error
     return pod

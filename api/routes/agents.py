@@ -12,14 +12,14 @@ import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.agent_tokens import VOUCHED_PREFIX, has_token, is_bound, renewed
+from api.agent_tokens import VOUCHED_PREFIX, has_token, is_bound, renew_token
 from api.answers import Answer
 from api.auth.roles import Role
 from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
 from api.context import context_of
-from api.edge.layers import principal_of, unauthenticated
-from api.edge.privacy import hindrance
-from api.problems import FieldProblem, ProblemError, invalid
+from api.edge.layers import principal_of, unauthenticated_error
+from api.edge.privacy import why_not_private
+from api.problems import FieldProblem, ProblemError, invalid_request
 from api.routing import check_query, read_json
 from api.schemas.fields import NAME
 from api.threads import in_thread
@@ -162,7 +162,7 @@ async def renew(request: Request) -> Response:
     principal = principal_of(request.state)
     if principal.node != node or not principal.token_id:  # tokens are not required
         return Answer({"renew_in_s": None})
-    return Answer(await renewed(context, principal))
+    return Answer(await renew_token(context, principal))
 
 
 async def desired(request: Request) -> Response:
@@ -175,12 +175,12 @@ async def desired(request: Request) -> Response:
         node,
         after=(term, revision),
         wait_s=min(wait_s, context.settings.max_wait_s),
-        hindrance=hindrance(request.scope),
+        hindrance=why_not_private(request.scope),
         instance=_header(request, "x-leasehold-instance", _INSTANCE),
     )
     found = await context.unless_stopping(work, principal_of(request.state))
     if found is None and not context.stopping.is_set():
-        raise unauthenticated()  # the token has expired while the agent waited
+        raise unauthenticated_error()  # the token has expired while the agent waited
     if found is None:
         raise ProblemError(
             503, "this scheduler is going down; ask again", headers={"Retry-After": "1"}
@@ -280,14 +280,14 @@ def agent_node(request: Request) -> str:
         )
     named = unquote(request.headers.get("x-leasehold-node", ""))
     if not named:
-        raise unauthenticated()
+        raise unauthenticated_error()
     return _checked_node(named)
 
 
 def _checked_node(name: str) -> str:
     if len(name) > 253 or not _NODE.fullmatch(name):
         problem = "must be letters, digits, '.', '_' and '-', at most 253"
-        raise invalid([FieldProblem(field="node", value=name, problem=problem)])
+        raise invalid_request([FieldProblem(field="node", value=name, problem=problem)])
     return name
 
 
@@ -299,14 +299,16 @@ def _number(request: Request, name: str, kind: Callable[[str], T], least: T, mos
         value = kind("-1")
     if not math.isfinite(value) or not least <= value <= most:
         problem = f"must be a number from {least} to {most}"
-        raise invalid([FieldProblem(field=name, value=text, problem=problem)])
+        raise invalid_request([FieldProblem(field=name, value=text, problem=problem)])
     return value
 
 
 def _header(request: Request, name: str, allowed: re.Pattern[str]) -> str:
     text = request.headers.get(name, "")
     if not allowed.fullmatch(text):
-        raise invalid([FieldProblem(field=name, value=text, problem="has unsuitable characters")])
+        raise invalid_request(
+            [FieldProblem(field=name, value=text, problem="has unsuitable characters")]
+        )
     return text
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from api.access import Ctx, Viewer
 from api.answers import Answer
 from api.jobs.selection import attempts_page, own_active_ids
-from api.problems import FieldProblem, invalid
+from api.problems import FieldProblem, invalid_request
 from api.routing import StrictRoute
 from api.schemas.answers import AllocationOut, ClusterOut, LeasesOut, PlannedRoundOut
 from api.schemas.fields import NodeName, QueryMoment
@@ -95,7 +95,7 @@ async def list_attempts(
     """
     if since_s is not None and until_s is not None and until_s <= since_s:
         problem = f"must be later than since_s, {since_s}"
-        raise invalid([FieldProblem(field="until_s", value=until_s, problem=problem)])
+        raise invalid_request([FieldProblem(field="until_s", value=until_s, problem=problem)])
     query = AttemptQuery(
         since_s=since_s, until_s=until_s, nodes=tuple(node), before_id=before, limit=limit
     )

@@ -8,8 +8,8 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.responses import Response
 
 from api.access import Ctx, Viewer
-from api.answers import Answer, dump
-from api.history import HistoryReader, Wanted
+from api.answers import Answer, dump_json
+from api.history import HistoryFilter, HistoryReader
 from api.jobs.conversions import event_answer
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
@@ -63,7 +63,7 @@ async def list_events(
     id, `event` the kind, `data` the event as JSON. It begins after `Last-Event-ID` or `after`, or
     with what is new, and goes on until either side ends it; a comment is sent when nothing happens.
     """
-    wanted = Wanted(
+    wanted = HistoryFilter(
         subject_kind=subject_kind or "",
         subject=subject or "",
         kinds=tuple(kind),
@@ -93,7 +93,7 @@ async def _stream(reader: HistoryReader, after: int) -> AsyncGenerator[bytes]:
     while context.serves(principal):
         rows, last = await reader.page(after=after, limit=MAX_LIMIT)
         for row in rows:
-            data = dump(event_answer(row, principal)).decode()
+            data = dump_json(event_answer(row, principal)).decode()
             yield format_sse_event(data_str=data, event=row.kind, id=str(row.event_id))
         if last > after:
             after = last

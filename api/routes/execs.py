@@ -20,7 +20,7 @@ from api.schemas.execs import ExecIn, ExecOut, ExecOutputOut
 from api.schemas.fields import JobId
 from scheduler.errors import InputError
 from scheduler.protocol.reading import Reader
-from scheduler.runtime.execs import Piece
+from scheduler.runtime.execs import ExecOutput
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -134,7 +134,7 @@ async def tell_exec(request: Request) -> Response:
     return Answer({"stop": stop, "room": room})
 
 
-def _piece(item: Reader) -> Piece:
+def _piece(item: Reader) -> ExecOutput:
     stream = item.text("stream")
     if stream not in {"out", "err"}:
         raise item.refuse("stream", "be out or err")
@@ -142,7 +142,7 @@ def _piece(item: Reader) -> Piece:
         data = base64.b64decode(item.text("data", longest=2**21), validate=True)
     except binascii.Error as error:
         raise InputError(f"data is no base64: {error}") from error
-    return Piece(stream=stream, data=data)
+    return ExecOutput(stream=stream, data=data)
 
 
 def agent_routes() -> list[Route]:

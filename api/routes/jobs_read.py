@@ -15,7 +15,7 @@ from api.jobs.conversions import (
     spec_answer,
 )
 from api.jobs.selection import values_of, visible_job, visible_projects
-from api.problems import FieldProblem, invalid
+from api.problems import FieldProblem, invalid_request
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
 from api.schemas.fields import JobId
@@ -192,5 +192,5 @@ def _labels(given: list[str]) -> dict[str, str]:
             )
         pairs[key] = value
     if problems:
-        raise invalid(problems)
+        raise invalid_request(problems)
     return pairs

@@ -14,10 +14,10 @@ from api.answers import Answer
 from api.auth.roles import Principal
 from api.context import Context
 from api.edge.privacy import is_private
-from api.jobs.batches import Made, counted, make, read
+from api.jobs.batches import Made, count_jobs, make_submissions, read_jobs
 from api.jobs.pod_preview import pod_preview
 from api.jobs.selection import visible_ids
-from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid
+from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid_request
 from api.routing import StrictRoute
 from api.schemas.fields import ClientId
 from api.schemas.job_answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
@@ -93,7 +93,7 @@ async def submit_jobs(
     _check_privacy(request, body)
     many = isinstance(body, dict) and "jobs" in body
     items = _validated_batch(body) if many else [body]
-    counted(
+    count_jobs(
         items,
         most_jobs=context.settings.max_batch,
         max_body_bytes=context.settings.max_body_bytes,
@@ -133,14 +133,14 @@ async def _body(request: Request) -> Any:
         return await request.json()
     except ValueError as error:
         problem = FieldProblem(field="", value=None, problem=f"is not JSON: {error}")
-        raise invalid([problem]) from error
+        raise invalid_request([problem]) from error
 
 
 def _validated_batch(body: dict[str, Any]) -> list[Any]:
     try:
         return LooseBatch.model_validate(body).jobs
     except ValidationError as error:
-        raise invalid(field_problems(error.errors(include_url=False))) from error
+        raise invalid_request(field_problems(error.errors(include_url=False))) from error
 
 
 def _keys(items: Sequence[Any], key: str, *, many: bool) -> list[str]:
@@ -164,11 +164,15 @@ async def _made(
     aside: bool,
 ) -> list[Made | ProblemError]:
     """Read and expand jobs; in a thread if that may take long."""
-    found = await context.heavily(read, items, principal) if aside else read(items, principal)
+    found = (
+        await context.heavily(read_jobs, items, principal) if aside else read_jobs(items, principal)
+    )
     others = {name for job in found if isinstance(job, JobIn) for name in job.depends_on}
     visible = await visible_ids(context, principal, sorted(others))
     now_s = context.now()
-    made = partial(make, keys=keys, now_s=now_s, allows=context.settings.template_allows)
+    made = partial(
+        make_submissions, keys=keys, now_s=now_s, allows=context.settings.template_allows
+    )
     jobs = (
         await context.heavily(made, found, visible, principal)
         if aside
@@ -192,7 +196,7 @@ def _with_code(made: Made, absent: Collection[tuple[str, str]]) -> Made | Proble
     if (project, digest) not in absent:
         return made
     problem = f"project '{project}' has no such upload; send it first (PUT /v1/uploads/HASH)"
-    return invalid([FieldProblem(field="upload", value=digest, problem=problem)])
+    return invalid_request([FieldProblem(field="upload", value=digest, problem=problem)])
 
 
 async def _single(context: Context, principal: Principal, made: Made) -> Answer:

@@ -10,13 +10,13 @@ from api.answers import Answer
 from api.auth.roles import Principal
 from api.context import Context
 from api.jobs.conversions import default_project
-from api.problems import FieldProblem, ProblemError, invalid
+from api.problems import FieldProblem, ProblemError, invalid_request
 from api.routing import StrictRoute
 from api.schemas.answers import UploadOut
 from api.schemas.fields import Digest, ProjectName
 from api.schemas.jobs import UploadIn
 from api.threads import in_thread
-from scheduler.archive import check, digest_of
+from scheduler.archive import check_tree, digest_of
 from scheduler.errors import InputError
 from scheduler.store.uploads import UploadLimits
 
@@ -88,13 +88,13 @@ def _archive(text: str, digest: str) -> bytes:
     try:
         archive = base64.b64decode(text, validate=True)
     except ValueError as error:  # also for letters beyond ASCII
-        raise invalid([_fault(f"is no base64: {error}")]) from error
+        raise invalid_request([_fault(f"is no base64: {error}")]) from error
     if (found := digest_of(archive)) != digest:
-        raise invalid([_fault(f"has the hash {found}, and not that of the address")])
+        raise invalid_request([_fault(f"has the hash {found}, and not that of the address")])
     try:
-        check(archive)
+        check_tree(archive)
     except InputError as error:
-        raise invalid([_fault(f"cannot be used: {error}")]) from error
+        raise invalid_request([_fault(f"cannot be used: {error}")]) from error
     return archive
 
 

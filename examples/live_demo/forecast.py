@@ -18,7 +18,7 @@ from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel
-from simulator.world.overheads import Overhead, Overheads, columns
+from simulator.world.overheads import Overhead, Overheads, overhead_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -222,7 +222,7 @@ class _Replay(Simulation):
             scales = [self._jobs[i].scale_factor for i in jobs.tolist()]
             pairs = zip(scales, leases.attempt.tolist(), strict=True)
             drawn = [self._drawn.overhead(scale, attempt) for scale, attempt in pairs]
-            self._overheads[jobs] = columns(drawn)
+            self._overheads[jobs] = overhead_rows(drawn)
         super()._grant(leases)
 
 

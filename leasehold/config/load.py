@@ -13,7 +13,7 @@ from leasehold.config.agent_settings import AgentConfig, check_agent
 from leasehold.config.fields import describe, holder
 from leasehold.config.plausibility import check, check_files, derive, remarks
 from leasehold.config.settings import ServerConfig
-from leasehold.config.sources import Given, Source, from_environment, from_file, from_flags
+from leasehold.config.sources import Given, SettingSource, from_environment, from_file, from_flags
 from scheduler.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _find(root: type[Any], path: str | None, environment: Mapping[str, str]) -> 
     return next((candidate for candidate in usual if candidate.is_file()), None)
 
 
-def _merge(sources: list[Source]) -> dict[str, Given]:
+def _merge(sources: list[SettingSource]) -> dict[str, Given]:
     """Lay later sources over earlier ones.
 
     Parameters belong to the policy that they were given with: naming another one drops them.

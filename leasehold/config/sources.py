@@ -31,7 +31,7 @@ class Given:
 
 
 @dataclass(slots=True, kw_only=True)
-class Source:
+class SettingSource:
     """The values of one source by key; what is wrong with it, and what is out of date, by lines."""
 
     values: dict[str, Given] = field(default_factory=dict)
@@ -39,14 +39,14 @@ class Source:
     warnings: list[str] = field(default_factory=list)
 
 
-def from_file(root: type[Any], path: Path) -> Source:
+def from_file(root: type[Any], path: Path) -> SettingSource:
     """Read a TOML file: a table per section.
 
     Args:
         root: the class of the configuration.
         path: the file.
     """
-    source = Source()
+    source = SettingSource()
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
@@ -64,14 +64,14 @@ def from_file(root: type[Any], path: Path) -> Source:
     return source
 
 
-def from_environment(root: type[Any], environment: Mapping[str, str]) -> Source:
+def from_environment(root: type[Any], environment: Mapping[str, str]) -> SettingSource:
     """Read ``LEASEHOLD_SECTION__NAME`` variables, and what settings name besides.
 
     Args:
         root: the class of the configuration, with the prefix of its variables.
         environment: all variables; those of other things are left alone.
     """
-    source, prefix = Source(), root.PREFIX
+    source, prefix = SettingSource(), root.PREFIX
     for key, known in describe(root).items():
         for variable in reversed(known.variables):
             if text := environment.get(variable):
@@ -91,7 +91,7 @@ def from_flags(
     root: type[Any],
     flags: Mapping[str, tuple[str, Any]],
     texts: Mapping[str, tuple[str, str]],
-) -> Source:
+) -> SettingSource:
     """Take what the command line gave.
 
     Args:
@@ -99,7 +99,7 @@ def from_flags(
         flags: key -> (flag as the user wrote it, value); a value None was not given.
         texts: key -> (flag as the user wrote it, text that is still to be read).
     """
-    source = Source()
+    source = SettingSource()
     for key, (flag, value) in flags.items():
         if value is not None:
             _take(source, root, key, value, origin=flag)
@@ -134,7 +134,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _take(
-    source: Source,
+    source: SettingSource,
     root: type[Any],
     key: str,
     value: Any,

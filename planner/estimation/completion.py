@@ -96,7 +96,7 @@ def ratio_rule(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
     return job, factor
 
 
-def fit(logs: FloatArray) -> SpeedModel:
+def fit_speed_model(logs: FloatArray) -> SpeedModel:
     """Fit the model to the known entries.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from planner.estimation.fitting import MOST_COLUMNS, fit_known
-from planner.estimation.measured import MOST_STEPS_PER_S, Cell
+from planner.estimation.measured import MOST_STEPS_PER_S, MeasuredFigure
 from scheduler.domain.throughputs.scaling import may_run_at, steps_per_s_at
 from scheduler.domain.throughputs.ways import Estimate, Source
 from scheduler.errors import InputError
@@ -51,7 +51,7 @@ class Estimator:
 
     def __init__(self) -> None:
         #: (job type, scale factor) -> worker type -> cell; in the order of first mention.
-        self._rows: dict[ProfileKey, dict[str, Cell]] = {}
+        self._rows: dict[ProfileKey, dict[str, MeasuredFigure]] = {}
         #: job type -> its scale factors in ``_rows``.
         self._scales: dict[str, list[int]] = {}
         #: worker types mentioned -> their column, in the order of first mention.
@@ -337,25 +337,25 @@ class Estimator:
                 f"{_VERSION}; run the release that wrote them"
             )
         estimator = cls()
-        names = [field.name for field in fields(Cell)]
+        names = [field.name for field in fields(MeasuredFigure)]
         try:
             for worker_type in data["worker_types"]:
                 estimator._columns[str(worker_type)] = len(estimator._columns)
             for job_type, scale_factor, worker_type, *values in data["cells"]:
-                cell = Cell(**dict(zip(names, values, strict=True)))
+                cell = MeasuredFigure(**dict(zip(names, values, strict=True)))
                 estimator._row(job_type, scale_factor)[worker_type] = cell
             estimator._kept.update(data.get("kept", ()))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"stored throughputs are damaged: {error!r}") from error
         return estimator
 
-    def _cell(self, job_type: str, scale_factor: int, worker_type: str) -> Cell:
+    def _cell(self, job_type: str, scale_factor: int, worker_type: str) -> MeasuredFigure:
         if worker_type not in self._columns:
             self._columns[worker_type] = len(self._columns)
             self._forget_model()
-        return self._row(job_type, scale_factor).setdefault(worker_type, Cell())
+        return self._row(job_type, scale_factor).setdefault(worker_type, MeasuredFigure())
 
-    def _row(self, job_type: str, scale_factor: int) -> dict[str, Cell]:
+    def _row(self, job_type: str, scale_factor: int) -> dict[str, MeasuredFigure]:
         row = self._rows.get((job_type, scale_factor))
         if row is None:
             row = self._rows[job_type, scale_factor] = {}
@@ -368,7 +368,7 @@ class Estimator:
         self._completed.clear()
 
 
-def _own(cell: Cell) -> Estimate:
+def _own(cell: MeasuredFigure) -> Estimate:
     log, variance, measured = cell.belief()
     return Estimate(
         steps_per_s=math.exp(log),

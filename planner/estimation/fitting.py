@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.estimation.completion import SpeedModel, fit
+from planner.estimation.completion import SpeedModel, fit_speed_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from planner.estimation.measured import Cell
+    from planner.estimation.measured import MeasuredFigure
 
     #: Worker type -> figures of a job type there, at one scale factor.
-    Cells: TypeAlias = Mapping[str, Cell]
+    Cells: TypeAlias = Mapping[str, MeasuredFigure]
 
 #: Most worker types of a fit.
 MOST_COLUMNS: Final = 32
@@ -75,7 +75,7 @@ def fit_known(rows: Iterable[Cells], columns: Sequence[str], served: Collection[
         for worker_type, cell in row.items():
             if cell.known and worker_type in index:
                 logs[i, index[worker_type]] = cell.belief()[0]
-    return Fitted(columns=index, model=fit(logs))
+    return Fitted(columns=index, model=fit_speed_model(logs))
 
 
 def _columns(

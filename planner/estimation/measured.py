@@ -25,7 +25,7 @@ MOST_STEPS_PER_S = 1e100
 
 
 @dataclass(slots=True, kw_only=True)
-class Cell:
+class MeasuredFigure:
     """Declared and measured figures.
 
     Attributes:

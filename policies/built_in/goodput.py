@@ -10,7 +10,7 @@ import numpy as np
 from policies.base import Policy
 from policies.parameters import parameter
 from policies.shares import sharers
-from policies.solving.answers import counted
+from policies.solving.answers import counted_classes
 from policies.solving.classes import ClassProblem
 from policies.solving.integral import solve_whole
 from policies.solving.ties import choose_among_equals
@@ -100,7 +100,7 @@ class Goodput(Policy):
         worth = self._worth(classes) * problem.weight[:, None]
         answer = solve_whole(classes, worth, np.zeros(len(classes.pair_index)))
         rank = problem.attained_worker_s / problem.weight
-        _, warnings = counted(classes)
+        _, warnings = counted_classes(classes)
         allocation = classes.expand(
             choose_among_equals(classes, answer.x, worth, rank),
             answer.pair_x,

@@ -12,7 +12,7 @@ from policies.families import WeightedSum
 from policies.greedy import best_throughput, usual_way
 from policies.parameters import parameter
 from policies.shares import isolated_throughput
-from policies.solving.answers import counted
+from policies.solving.answers import counted_classes
 from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
 from policies.solving.integral import solve_whole
@@ -84,7 +84,7 @@ class LeastRemainingWork(Policy):
         rank = -(worth / workers).max(axis=1, initial=0.0)
         if self.whole:
             answer = solve_whole(classes, worth, pair_worth)
-            _, warnings = counted(classes)
+            _, warnings = counted_classes(classes)
             return classes.expand(
                 answer.x,
                 answer.pair_x,

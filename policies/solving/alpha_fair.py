@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policies.families import AlphaFair, WeightedSum
-from policies.solving.answers import FamilyAnswer, counted, nothing
+from policies.solving.answers import FamilyAnswer, counted_classes, empty_answer
 from policies.solving.discipline import GAP
 from policies.solving.level import LevelProgram, dual_value
 from policies.solving.level_then_sum import solve_weighted_sum
@@ -35,9 +35,9 @@ def solve_alpha_fair(family: AlphaFair, classes: ClassProblem) -> FamilyAnswer:
         return solve_weighted_sum(
             WeightedSum(coefficient=family.weight * family.coefficient), classes
         )
-    counts, notes = counted(classes, family.coefficient, family.weight)
+    counts, notes = counted_classes(classes, family.coefficient, family.weight)
     if not counts.any():
-        return nothing(classes, notes)
+        return empty_answer(classes, notes)
     if not len(classes.pair_index):
         answer = _directly(family, classes, counts, notes)
         if answer is not None:

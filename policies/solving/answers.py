@@ -33,7 +33,9 @@ class FamilyAnswer:
     warnings: tuple[str, ...] = ()
 
 
-def counted(classes: ClassProblem, *coefficients: FloatArray) -> tuple[BoolArray, tuple[str, ...]]:
+def counted_classes(
+    classes: ClassProblem, *coefficients: FloatArray
+) -> tuple[BoolArray, tuple[str, ...]]:
     """Return (M,) which classes count in the objective, and warnings about the others."""
     counts = classes.runnable.copy()
     for coefficient in coefficients:
@@ -49,7 +51,7 @@ def counted(classes: ClassProblem, *coefficients: FloatArray) -> tuple[BoolArray
     return counts, (warning,)
 
 
-def nothing(classes: ClassProblem, warnings: tuple[str, ...]) -> FamilyAnswer:
+def empty_answer(classes: ClassProblem, warnings: tuple[str, ...]) -> FamilyAnswer:
     """Return the answer for a problem in which no job can run."""
     return FamilyAnswer(
         x=np.zeros_like(classes.throughput),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policies.kernels.pricing import price_pairs
-from policies.solving.linear import Model, new_highs, optimal
+from policies.solving.linear import Model, new_highs, solve_to_optimum
 from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
@@ -44,7 +44,7 @@ def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> 
     highs = new_highs()
     highs.passModel(model.as_lp())
     for turn in range(ROUNDS):
-        optimal(highs, program)
+        solve_to_optimum(highs, program)
         solution = model.read(highs)
         new = np.setdiff1d(_profitable(program, solution, turn), model.pairs)
         if not len(new):
@@ -58,12 +58,12 @@ def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> 
 
 def _profitable(program: LevelProgram, solution: LevelSolution, turn: int = 0) -> IntArray:
     """Return the profitable pairs by the prices, at most two per class."""
-    best, which, scale = profits(program, solution, turn)
+    best, which, scale = price_all_pairs(program, solution, turn)
     chosen: IntArray = np.unique(which[best > PROFIT * scale])
     return chosen[chosen >= 0]
 
 
-def profits(
+def price_all_pairs(
     program: LevelProgram, solution: LevelSolution, turn: int = 0
 ) -> tuple[FloatArray, IntArray, float]:
     """Price all class pairs.

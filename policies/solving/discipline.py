@@ -12,7 +12,7 @@ from policies.solving.classes import NOISE, TINY
 from policies.solving.columns import solve_by_columns
 from policies.solving.level import LevelProgram, LevelSolution, dual_value
 from policies.solving.linear import solve_linear, solve_refined
-from policies.solving.needs import lift, tiny_fractions
+from policies.solving.needs import lift_tiny_needs, tiny_fractions
 from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
@@ -112,10 +112,10 @@ def _examine(
     """Return the repaired answer, its noise clipped if possible, and a complaint or nothing."""
     if not len(program.classes.pair_index) and (examined := _examined(program, raw, miss)):
         return examined, ""
-    checked = check(program, raw)
+    checked = check_solution(program, raw)
     problem = _complaint(program, checked, miss)
     if problem:
-        whole = check(program, raw, clipped=False)
+        whole = check_solution(program, raw, clipped=False)
         if not _complaint(program, whole, miss):
             return whole, ""
     return checked, problem
@@ -164,7 +164,9 @@ def _attempts(
             yield f"{name} ({error})", None
 
 
-def check(program: LevelProgram, raw: LevelSolution, *, clipped: bool = True) -> CheckedSolution:
+def check_solution(
+    program: LevelProgram, raw: LevelSolution, *, clipped: bool = True
+) -> CheckedSolution:
     """Repair an answer, recompute its objective and its bound.
 
     Args:
@@ -175,7 +177,7 @@ def check(program: LevelProgram, raw: LevelSolution, *, clipped: bool = True) ->
     classes = program.classes
     need = tiny_fractions(program, raw.level)
     least = need if clipped else np.zeros(classes.size)
-    x, pair_x = lift(program, raw, need, *classes.clip(raw.x, raw.pair_x, least))
+    x, pair_x = lift_tiny_needs(program, raw, need, *classes.clip(raw.x, raw.pair_x, least))
     x, pair_x = classes.fit(x, pair_x)
     y = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0)
     scale = 1.0

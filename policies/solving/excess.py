@@ -8,7 +8,7 @@ import numpy as np
 
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving.alpha_fair import most_to_gain, utility
-from policies.solving.answers import counted
+from policies.solving.answers import counted_classes
 from policies.solving.finish_time import largest_rho
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray
 
 
-def excess(
+def relative_excess(
     family: Family, classes: ClassProblem, bound: float, x: FloatArray, pair_x: FloatArray
 ) -> float:
     """Return by how much, relatively, an answer is worse than the best bound known.
@@ -36,11 +36,11 @@ def excess(
     alone = classes.usable.any(axis=1)  # the cvxpy programs cover only these
     thr = classes.effective_throughput(x, pair_x)
     if isinstance(family, MaxMin):
-        counts = counted(classes, family.coefficient)[0] & alone
+        counts = counted_classes(classes, family.coefficient)[0] & alone
         level = (np.where(counts, family.coefficient, 0.0) * thr)[counts].min(initial=np.inf)
         return _relative(bound - float(level), bound)
     if isinstance(family, FinishTime):
-        counts = counted(classes, family.remaining, family.isolated_time)[0] & alone
+        counts = counted_classes(classes, family.remaining, family.isolated_time)[0] & alone
         return _relative(largest_rho(family, classes, x, pair_x, counts) - bound, bound)
     if isinstance(family, WeightedSum):
         worth = np.nan_to_num(family.coefficient, posinf=0.0) * classes.count
@@ -50,7 +50,7 @@ def excess(
         if family.pair_cost is not None and len(pair_x):
             total -= float(family.pair_cost @ pair_x)
         return _relative(bound - total, bound)
-    counts = counted(classes, family.coefficient, family.weight)[0] & alone
+    counts = counted_classes(classes, family.coefficient, family.weight)[0] & alone
     return _of_utility(family, classes, counts, x, pair_x)
 
 

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.solving.answers import FamilyAnswer, counted, nothing
-from policies.solving.discipline import GAP, CheckedSolution, UnprovenError, check, solve_level
+from policies.solving.answers import FamilyAnswer, counted_classes, empty_answer
+from policies.solving.discipline import (
+    GAP,
+    CheckedSolution,
+    UnprovenError,
+    check_solution,
+    solve_level,
+)
 from policies.solving.level import LevelProgram
 from policies.solving.level_then_sum import second_stage
 from policies.solving.structured import solve_structured_finish
@@ -35,9 +41,9 @@ def solve_finish_time(
     family: FinishTime, classes: ClassProblem, *, canonical: bool
 ) -> FamilyAnswer:
     """Minimise the largest rho; see ``solve_family``."""
-    counts, warnings = counted(classes, family.remaining, family.isolated_time)
+    counts, warnings = counted_classes(classes, family.remaining, family.isolated_time)
     if not counts.any():
-        return nothing(classes, warnings)
+        return empty_answer(classes, warnings)
     answer = None if len(classes.pair_index) else _directly(family, classes, counts)
     program, checked, bound = answer or _newton(family, classes, counts)
     value = largest_rho(family, classes, *_fractions(checked), counts)
@@ -98,9 +104,9 @@ def _directly(
     if found is None:
         return None
     solution, rho = found
-    program = tangents(family, classes, counts, rho)
+    program = linearise(family, classes, counts, rho)
     inverse = np.where(counts, 1.0 / np.where(counts, program.gain, 1.0), 0.0)
-    checked = check(program, replace(solution, row_price=solution.row_price * inverse))
+    checked = check_solution(program, replace(solution, row_price=solution.row_price * inverse))
     bound = rho - checked.bound
     if largest_rho(family, classes, *_fractions(checked), counts) > bound * (1 + GAP):
         return None
@@ -126,7 +132,7 @@ def _fractions(checked: CheckedSolution) -> tuple[FloatArray, FloatArray]:
     return checked.solution.x, checked.solution.pair_x
 
 
-def tangents(
+def linearise(
     family: FinishTime,
     classes: ClassProblem,
     counts: BoolArray,
@@ -162,7 +168,7 @@ def _newton(
     bound = pole
     checked: CheckedSolution | None = None
     for _ in range(STEPS):
-        program = tangents(family, classes, counts, rho, needs)
+        program = linearise(family, classes, counts, rho, needs)
         try:
             checked = solve_level(program, checked)
         except UnprovenError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.solving.answers import FamilyAnswer, counted, nothing
+from policies.solving.answers import FamilyAnswer, counted_classes, empty_answer
 from policies.solving.classes import TINY
 from policies.solving.discipline import (
     CheckedSolution,
@@ -37,9 +37,9 @@ FEW = 200
 
 def solve_max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> FamilyAnswer:
     """Make the smallest coefficient * throughput as large as possible; see ``solve_family``."""
-    counts, warnings = counted(classes, family.coefficient)
+    counts, warnings = counted_classes(classes, family.coefficient)
     if not counts.any():
-        return nothing(classes, warnings)
+        return empty_answer(classes, warnings)
     gain = np.where(counts, family.coefficient, 0.0)
     program = LevelProgram(
         classes=classes,
@@ -159,9 +159,9 @@ def _both_at_once(
 
 def solve_weighted_sum(family: WeightedSum, classes: ClassProblem) -> FamilyAnswer:
     """Make the weighted sum of throughputs as large as possible; see ``solve_family``."""
-    counts, warnings = counted(classes)
+    counts, warnings = counted_classes(classes)
     if not counts.any():
-        return nothing(classes, warnings)
+        return empty_answer(classes, warnings)
     coefficient = np.nan_to_num(family.coefficient, posinf=0.0)
     worth = coefficient[:, None] * classes.throughput
     if family.cost is not None:

@@ -36,7 +36,7 @@ def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> Leve
     model = Model(program, columns)
     highs = new_highs()
     highs.passModel(model.as_lp())
-    optimal(highs, program)
+    solve_to_optimum(highs, program)
     return model.read(highs)
 
 
@@ -72,7 +72,7 @@ def solve_refined(program: LevelProgram) -> LevelSolution:
         for limit in ("ipm_iteration_limit", "simplex_iteration_limit"):
             highs.setOptionValue(limit, MOST_STEPS + lp.num_col_)  # HiGHS may cycle
         highs.passModel(lp)
-        optimal(highs, program)
+        solve_to_optimum(highs, program)
         answer = highs.getSolution()
         v = v + np.array(answer.col_value) * short
         y = y + np.array(answer.row_dual) * wrong
@@ -87,7 +87,7 @@ def solve_refined(program: LevelProgram) -> LevelSolution:
     return model.solution(v[: len(v) - len(y)], y)
 
 
-def optimal(highs: Any, program: LevelProgram) -> None:
+def solve_to_optimum(highs: Any, program: LevelProgram) -> None:
     """Run HiGHS to the optimum.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.solving.answers import FamilyAnswer, counted, nothing
+from policies.solving.answers import FamilyAnswer, counted_classes, empty_answer
 from policies.solving.discipline import (
     MISS,
     CheckedSolution,
@@ -131,9 +131,9 @@ def _fill(
         slopes: the rates (M,) at which the active (M,) classes rise; 0 for those that wait.
         miss: how much of its level, relatively, a frozen class may miss while others rise.
     """
-    counts, warnings = counted(classes, coefficient)
+    counts, warnings = counted_classes(classes, coefficient)
     if not counts.any():
-        return nothing(classes, warnings)
+        return empty_answer(classes, warnings)
     gain = np.where(counts, coefficient, 0.0)
     level = np.zeros(classes.size)
     active = counts.copy()

@@ -2,7 +2,7 @@
 
 Solvers treat values below their tolerances as 0, and a job may need less. Beside a job of months, a
 job with a second left needs a ten-millionth of its time. It must still get that, since alone it
-would lower the level to 0. The missing time costs the other jobs no measurable amount, so ``lift``
+would lower the level to 0. The missing time costs the other jobs no measurable amount, so ``lift_tiny_needs``
 adds it directly.
 """
 
@@ -39,7 +39,7 @@ def tiny_fractions(program: LevelProgram, level: float) -> FloatArray | None:
     return fractions if found else None
 
 
-def lift(
+def lift_tiny_needs(
     program: LevelProgram,
     solution: LevelSolution,
     need: FloatArray | None,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from scheduler.control.jobs.table import renew_table
 from scheduler.control.jobs.time_limits import enforce_time_limits, when_limits_are_over
-from scheduler.control.jobs.waiting import admit, after_step
-from scheduler.control.leases.apply_commands import FINAL, follow_jobs, follow_leases
+from scheduler.control.jobs.waiting import admit_jobs, after_step
+from scheduler.control.leases.apply_commands import FINAL, apply_lease_commands, update_job_records
 from scheduler.control.operator_orders import ask_policy
-from scheduler.control.state.draft import Draft
+from scheduler.control.state.draft import Transaction
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 
@@ -47,7 +47,7 @@ class Admission:
 
     def begin(self, now_s: float) -> tuple[ev.Event, ...]:
         """Return the engine's first events."""
-        draft = Draft(now_s=now_s)
+        draft = Transaction(now_s=now_s)
         renew_table(self._state, draft)
         if self._state.asked != self._state.policy.choice:
             ask_policy(self._state, draft)
@@ -67,19 +67,19 @@ class Admission:
             commands: the engine's answer.
             now_s: the time.
         """
-        state, draft = self._state, Draft(now_s=now_s)
+        state, draft = self._state, Transaction(now_s=now_s)
         last_words = [c for c in commands if isinstance(c, do.RecordEvent) and c.kind in FINAL]
-        ended = follow_jobs(state, draft, last_words)
+        ended = update_job_records(state, draft, last_words)
         after_step(state, draft, (), ended)
         if state.jobs.limited:
             self._follow_limited(events, commands, now_s)
         self._decide(draft)
         return draft.ordered()
 
-    def _decide(self, draft: Draft) -> None:
+    def _decide(self, draft: Transaction) -> None:
         state = self._state
         enforce_time_limits(state, draft)
-        admit(state, draft)
+        admit_jobs(state, draft)
         # A job that was never admitted ends too, if a job that it depends on fails.
         for job_id, record in state.jobs.touched.items():
             if job_id not in state.jobs.by_id:
@@ -108,4 +108,4 @@ class Admission:
             if isinstance(event, ev.LeasesReleased):
                 for lease_id in event.lease_ids.tolist():
                     state.leases.end(lease_id)
-        follow_leases(state, over, granted, now_s)
+        apply_lease_commands(state, over, granted, now_s)

@@ -27,16 +27,20 @@ from scheduler.control.facts.facts import (
     UseCounted,
     WorkersApproved,
 )
-from scheduler.control.jobs.actions import act, change
-from scheduler.control.jobs.submit import submit
+from scheduler.control.jobs.actions import act_on_jobs, change_jobs
+from scheduler.control.jobs.submit import submit_jobs
 from scheduler.control.jobs.time_limits import next_limit_s
 from scheduler.control.jobs.waiting import after_step
-from scheduler.control.leases.apply_commands import follow_jobs, follow_leases, with_reasons
+from scheduler.control.leases.apply_commands import (
+    apply_lease_commands,
+    update_job_records,
+    with_reasons,
+)
 from scheduler.control.leases.progress import flush_progress
-from scheduler.control.nodes.health import look_at_nodes
+from scheduler.control.nodes.health import check_node_health
 from scheduler.control.nodes.inventory import approve_workers
-from scheduler.control.nodes.reports import meet, take_report
-from scheduler.control.nodes.silence import hear
+from scheduler.control.nodes.reports import store_report, take_report
+from scheduler.control.nodes.silence import end_silence
 from scheduler.control.operator_orders import (
     ask_policy,
     declare_throughputs,
@@ -50,13 +54,13 @@ from scheduler.control.periodic import run_periodic_checks
 from scheduler.control.projects.budgets import count_ended, take_use
 from scheduler.control.projects.reservations import delete_reservation, make_reservation
 from scheduler.control.state.copies import copy_of
-from scheduler.control.state.draft import TIME_PASSES, Answered, Draft
+from scheduler.control.state.draft import TIME_PASSES, Answered, Transaction
 from scheduler.control.state.jobs import JobBook
-from scheduler.control.state.leases import Leases
+from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
 from scheduler.control.state.snapshot import take_snapshot
 from scheduler.control.state.state import ControlState, PolicyInForce
-from scheduler.control.state.view import View
+from scheduler.control.state.view import PublishedState
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
@@ -125,7 +129,7 @@ class Control:
 
     def __init__(self, state: ControlState) -> None:
         self.state = state
-        self.view = View.of(state)
+        self.view = PublishedState.of(state)
 
     @classmethod
     def new(
@@ -149,7 +153,7 @@ class Control:
         return cls(
             ControlState(
                 engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
-                leases=Leases(),
+                leases=LiveLeases(),
                 jobs=JobBook(),
                 nodes=NodeBook(),
                 knowledge=knowledge,
@@ -170,16 +174,16 @@ class Control:
     # -- the same in steps, so that a shell can do other work between them
     # --------------------------
 
-    def draft(self, now_s: float, wall_s: float | None = None) -> Draft:
+    def draft(self, now_s: float, wall_s: float | None = None) -> Transaction:
         """Begin a decision; the previous one must have been published.
 
         Args:
             now_s: its time.
             wall_s: the system's time; ``now_s`` by default.
         """
-        return Draft(now_s=now_s, wall_s=now_s if wall_s is None else wall_s)
+        return Transaction(now_s=now_s, wall_s=now_s if wall_s is None else wall_s)
 
-    def take(self, draft: Draft, fact: Fact) -> None:
+    def take(self, draft: Transaction, fact: Fact) -> None:
         """Take in one fact."""
         draft.cause = cause_of(fact)
         try:
@@ -189,7 +193,7 @@ class Control:
         draft.answers.append(answered)
         draft.cause = TIME_PASSES
 
-    def decide(self, draft: Draft) -> Decision:
+    def decide(self, draft: Transaction) -> Decision:
         """Find the timers and checks that are due, call the engine, and return the decision."""
         state = self.state
         timers = state.leases.timers
@@ -198,7 +202,7 @@ class Control:
         looks = draft.now_s >= state.next_look_s
         run_periodic_checks(state, draft)
         if looks:
-            look_at_nodes(state, draft)
+            check_node_health(state, draft)
         if self.changes(draft):
             return self._step(draft)
         return Decision(
@@ -209,11 +213,11 @@ class Control:
             warnings=draft.warnings,
         )
 
-    def changes(self, draft: Draft) -> bool:
+    def changes(self, draft: Transaction) -> bool:
         """Return whether a draft changes anything that must be stored."""
         return bool(draft.events or draft.settings or draft.history or self.state.jobs.touched)
 
-    def _step(self, draft: Draft) -> Decision:
+    def _step(self, draft: Transaction) -> Decision:
         state = self.state
         flush_progress(state, draft)
         events = draft.ordered()
@@ -221,7 +225,7 @@ class Control:
         rounds = state.engine.round_number
         commands = with_reasons(draft, state.engine.handle(*events, now=now))
         joined = state.nodes.follow(state.engine.cluster, now_s=now)
-        ended = follow_jobs(state, draft, commands)
+        ended = update_job_records(state, draft, commands)
         count_ended(state, draft.attempts.values())
         after_step(state, draft, joined, ended)
         rows = self._rows(draft, commands)
@@ -230,9 +234,9 @@ class Control:
         ):
             jobs = state.engine.jobs
             state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
-        follow_leases(state, events, commands, now)
+        apply_lease_commands(state, events, commands, now)
         for fact in draft.met:
-            meet(state, draft, fact)
+            store_report(state, draft, fact)
         for name in draft.removed:
             state.nodes.remove(name)
             state.health.drop_node(name)
@@ -255,7 +259,7 @@ class Control:
             is_new_round=state.engine.round_number != rounds,
         )
 
-    def _rows(self, draft: Draft, commands: Sequence[do.Command]) -> Projections:
+    def _rows(self, draft: Transaction, commands: Sequence[do.Command]) -> Projections:
         touched = self.state.jobs.touched
         written = draft.documents
         jobs = tuple(
@@ -349,7 +353,7 @@ def cause_of(fact: Fact) -> Cause:
     return Cause(fact=kind, subject=subject)
 
 
-def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None:
+def _answer(state: ControlState, draft: Transaction, fact: AllocationAnswered) -> None:
     """Pass a policy's answer to the engine; drop an answer to an older question."""
     policy, question, answer = state.policy, fact.question, fact.answer
     if question.generation != state.engine.generation:
@@ -373,17 +377,17 @@ def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None
     )
 
 
-def _hear(state: ControlState, draft: Draft, fact: NodesHeard) -> None:
+def _hear(state: ControlState, draft: Transaction, fact: NodesHeard) -> None:
     for name, at_s in fact.heard_s.items():
         node = state.nodes.by_name.get(name)
         if node is not None and node.last_seen_s is not None:
             node.last_seen_s = max(node.last_seen_s, at_s)
             state.nodes.touch(name)
             if node.silent and not node.lost:
-                hear(state, draft, node)
+                end_silence(state, draft, node)
 
 
-def _note_untold(state: ControlState, _draft: Draft, fact: LeaseUntold) -> None:
+def _note_untold(state: ControlState, _draft: Transaction, fact: LeaseUntold) -> None:
     live = state.leases.by_id.get(fact.lease_id)
     for member in () if live is None else live.members:
         if member.node == fact.node:
@@ -391,16 +395,16 @@ def _note_untold(state: ControlState, _draft: Draft, fact: LeaseUntold) -> None:
             state.leases.touched.add(fact.lease_id)
 
 
-def _skip_leases(state: ControlState, draft: Draft, fact: BackupRestored) -> None:
+def _skip_leases(state: ControlState, draft: Transaction, fact: BackupRestored) -> None:
     last = state.engine.newest_lease + fact.leases
     draft.tell(ev.LeasesSkipped(last=last))
     draft.note("restored", "scheduler", "", newest_lease=last)
 
 
-_TAKE: Mapping[type, Callable[[ControlState, Draft, Any], object]] = {
-    JobsSubmitted: submit,
-    JobActionAsked: act,
-    JobChangeAsked: change,
+_TAKE: Mapping[type, Callable[[ControlState, Transaction, Any], object]] = {
+    JobsSubmitted: submit_jobs,
+    JobActionAsked: act_on_jobs,
+    JobChangeAsked: change_jobs,
     NodeOrdered: order_node,
     NodeRemoved: remove_node,
     WorkersApproved: approve_workers,

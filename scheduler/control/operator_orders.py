@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from scheduler.control.facts.requests import NodeAction, PolicyChoice
-from scheduler.control.nodes.health import trust
+from scheduler.control.nodes.health import drop_evidence
 from scheduler.control.nodes.silence import apply_order
 from scheduler.control.projects.budgets import has_budget
 from scheduler.control.projects.rules import limits_to_json
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
         ThroughputsForgotten,
     )
     from scheduler.control.facts.requests import ProjectLimits
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
 
 #: The policy parameter that asks for the recent use of entities.
 HALF_LIFE: Final = "usage_half_life_s"
 
 
-def node_of(state: ControlState | View, name: str) -> NodeState:
+def node_of(state: ControlState | PublishedState, name: str) -> NodeState:
     """Return a node.
 
     Raises:
@@ -47,14 +47,14 @@ def node_of(state: ControlState | View, name: str) -> NodeState:
     return node
 
 
-def order_node(state: ControlState, draft: Draft, fact: NodeOrdered) -> None:
+def order_node(state: ControlState, draft: Transaction, fact: NodeOrdered) -> None:
     """Cordon, drain or uncordon a node; the order survives restarts of control and agent."""
     name, action, reason, actor = fact.node, fact.action, fact.reason, fact.actor
     node = node_of(state, name)
     state.nodes.touch(name)
     if action is NodeAction.UNCORDON:
         node.order, node.reason = None, ""
-        trust(state, draft, node, actor=actor)
+        drop_evidence(state, draft, node, actor=actor)
         draft.set(f"node/{name}", None, actor=actor)
     else:
         node.order, node.reason = action, reason
@@ -63,7 +63,7 @@ def order_node(state: ControlState, draft: Draft, fact: NodeOrdered) -> None:
     draft.note(f"node_{action.value}", "node", name, actor=actor, reason=reason)
 
 
-def remove_node(state: ControlState, draft: Draft, fact: NodeRemoved) -> None:
+def remove_node(state: ControlState, draft: Transaction, fact: NodeRemoved) -> None:
     """Remove a node that is lost or drained.
 
     Raises:
@@ -90,7 +90,7 @@ def remove_node(state: ControlState, draft: Draft, fact: NodeRemoved) -> None:
     draft.removed.append(name)
 
 
-def set_policy(state: ControlState, draft: Draft, fact: PolicySet) -> None:
+def set_policy(state: ControlState, draft: Transaction, fact: PolicySet) -> None:
     """Put a policy in force; it answers the next question."""
     choice, actor = fact.choice, fact.actor
     state.time_dependent = fact.time_dependent
@@ -125,7 +125,7 @@ def _options_before(before: PolicyChoice) -> dict[str, object]:
     return {f"before_{name}": value for name, value in options.items() if value}
 
 
-def ask_policy(state: ControlState, draft: Draft) -> None:
+def ask_policy(state: ControlState, draft: Transaction) -> None:
     """Let the engine ask the policy in force, and store that policy as the one last asked."""
     choice = state.policy.choice
     dependent = state.time_dependent
@@ -168,7 +168,7 @@ def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
     }
 
 
-def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> float | None:
+def set_project(state: ControlState, draft: Transaction, fact: ProjectSet) -> float | None:
     """Set a project's limits; the engine receives its quotas with the next decision.
 
     Returns:
@@ -192,7 +192,7 @@ def _changes(limits: ProjectLimits) -> dict[str, object]:
     return {name: value for name, value in limits_to_json(limits).items() if name != "project"}
 
 
-def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDeclared) -> int:
+def declare_throughputs(state: ControlState, draft: Transaction, fact: ThroughputsDeclared) -> int:
     """Declare throughputs; returns how many of them changed anything.
 
     Raises:
@@ -210,7 +210,7 @@ def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDecl
     return news
 
 
-def forget_throughputs(state: ControlState, draft: Draft, fact: ThroughputsForgotten) -> int:
+def forget_throughputs(state: ControlState, draft: Transaction, fact: ThroughputsForgotten) -> int:
     """Forget the throughputs of a job type; returns how many there were.
 
     Raises:

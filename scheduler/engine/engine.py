@@ -10,11 +10,11 @@ from scheduler.domain.facts import commands as do
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.events.validation import Checker
-from scheduler.engine.rounds.allocation import pose
+from scheduler.engine.rounds.allocation import build_problem
 from scheduler.engine.rounds.choose_round import choose_round
-from scheduler.engine.rounds.decision_reasons import Grounds
-from scheduler.engine.rounds.migration import settle
-from scheduler.engine.state.preemption_protection import keep, rooms
+from scheduler.engine.rounds.decision_reasons import RoundReasons
+from scheduler.engine.rounds.migration import spread_credit
+from scheduler.engine.state.preemption_protection import protect_leases, share_rooms
 from scheduler.engine.state.state import GRACE, PLAN, State
 from scheduler.engine.tables.jobs import NONE, WAITING
 from scheduler.errors import InputError, InvariantError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler.domain.facts.causes import Occasion
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
-    from scheduler.engine.limits.node_exclusions import Avoidance
+    from scheduler.engine.limits.node_exclusions import NodeExclusions
     from scheduler.engine.limits.quotas import CapOf, Quotas
     from scheduler.engine.limits.reservations import Reservations
     from scheduler.engine.rounds.certificate import Certificate
@@ -150,7 +150,7 @@ class Engine:
         return self.state.fleet.count(workers)
 
     @property
-    def avoidance(self) -> Avoidance:
+    def avoidance(self) -> NodeExclusions:
         """Nodes that jobs avoid, because they failed or could not start there."""
         return self.state.assigner.avoidance
 
@@ -289,7 +289,7 @@ class Engine:
         state.event = state.told = None
         self._watch_round()
         if state.reservations:
-            on_reservations.heed_windows(state)
+            on_reservations.update_windows(state)
         self._decide()
         return state.commands
 
@@ -346,8 +346,8 @@ class Engine:
         state = self.state
         state.changed = False
         occasion, state.occasions.to_ask = state.occasions.to_ask, None
-        pinned = on_reservations.pinned(state)
-        problem = pose(
+        pinned = on_reservations.pinned_jobs(state)
+        problem = build_problem(
             state.jobs,
             state.table,
             tuple(state.entities),
@@ -393,16 +393,16 @@ class Engine:
         state.round_number += 1
         state.round_end_s = start_s + length_s
         state.book.forget_all()
-        pinned = on_reservations.pinned(state)
+        pinned = on_reservations.pinned_jobs(state)
         leaves = self._leaves(pinned) if state.fleet.any_set_aside else None
         available = state.workers_for(pinned)
         self._shun()
-        state.assigner.rooms = rooms(state)
+        state.assigner.rooms = share_rooms(state)
         bars = state.assigner.bars(available)
-        settle(state.jobs, state.assigner.alike)
+        spread_credit(state.jobs, state.assigner.alike)
         caps = state.caps_beside(pinned)
         stay = pinned if leaves is None else pinned | leaves
-        kept = keep(state, eligible & ~stay, caps)
+        kept = protect_leases(state, eligible & ~stay, caps)
         choice = choose_round(
             state.jobs,
             state.pairs,
@@ -450,10 +450,12 @@ class Engine:
         # Some workers may be left over by jobs that could not be placed, or be reserved.
         state.serve_due |= bars is not None or state.fleet.any_set_aside
 
-    def _grounds(self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool) -> Grounds:
+    def _grounds(
+        self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool
+    ) -> RoundReasons:
         state = self.state
         unfunded = state.jobs["unfunded"] != 0
-        return Grounds(
+        return RoundReasons(
             choice,
             happened,
             round_number=state.round_number,
@@ -474,7 +476,7 @@ class Engine:
 
     def _leaves(self, pinned: BoolArray) -> BoolArray:
         """Return (N,) jobs on workers that are set aside, except pinned jobs."""
-        stays, leaves = on_reservations.settled(self.state)
+        stays, leaves = on_reservations.bound_by_reservations(self.state)
         result: BoolArray = (stays | leaves) & ~pinned
         return result
 
@@ -482,7 +484,7 @@ class Engine:
         """Find the jobs that must not be placed on workers that are reserved for later."""
         state = self.state
         if state.reservations:
-            found = on_reservations.shunned(state)
+            found = on_reservations.forbidden_workers(state)
             state.assigner.shunned = [(numbers, workers) for _, numbers, workers in found]
         elif state.assigner.shunned:
             state.assigner.shunned = ()
@@ -493,10 +495,14 @@ class Engine:
         happened = state.occasions.since_served()
         state.assigner.rooms = {}
         for rule in state.reservations.in_force:
-            if on_reservations.cleared(state, rule):
-                available = state.book.idle_of(on_reservations.until_its_end(state, rule))
-                self._serve_on(available, on_reservations.users(state, rule), happened, own=True)
-        state.assigner.rooms = rooms(state)
+            if on_reservations.can_grant_reserved(state, rule):
+                available = state.book.idle_of(
+                    on_reservations.grantable_until_round_end(state, rule)
+                )
+                self._serve_on(
+                    available, on_reservations.reservation_users(state, rule), happened, own=True
+                )
+        state.assigner.rooms = share_rooms(state)
         self._serve_on(state.book.idle(), None, happened)
         if state.assigner.rooms:
             # The other jobs do not want the workers that are left.

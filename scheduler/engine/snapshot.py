@@ -15,8 +15,8 @@ import orjson
 from scheduler.domain.codec import DOMAIN_TYPES, Codec
 from scheduler.domain.facts.causes import Cause, FactKind, Occasion
 from scheduler.engine.engine import Engine
-from scheduler.engine.rounds.decision_reasons import Told
-from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.rounds.decision_reasons import FixedReason
+from scheduler.engine.rounds.round_milp import SearchSchedule
 from scheduler.engine.tables.jobs import NONE
 from scheduler.engine.tables.leases import PlannedLease
 from scheduler.errors import CodecError
@@ -109,7 +109,7 @@ class EngineState:
         by_lengths: whether the policy may use the lengths of jobs.
         by_lag: whether the policy wants rounds to follow X as closely as possible.
         completed_worker_s: see ``Problem``.
-        search: the attributes of ``Search``.
+        search: the attributes of ``SearchSchedule``.
         restarts_s: (N, J) see ``JobTable``; None in snapshots of release 0.2.
     """
 
@@ -241,7 +241,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     if stored.usage_s is not None:
         state.usage.by_entity = stored.usage_s.copy()
     state.quotas.restore(stored.quotas, stored.groups)
-    state.search = Search(*stored.search)
+    state.search = SearchSchedule(*stored.search)
     state.after_end = dict(stored.after_end)
     state.assigner.now_s = stored.now_s
     state.assigner.next_lease = stored.next_lease
@@ -264,7 +264,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
                 job_id=state.jobs.job_of[plan.number].job_id,
                 row=NONE,
                 moves=False,
-                why=Told(plan.cause),
+                why=FixedReason(plan.cause),
                 configuration=plan.configuration,
                 pair=plan.pair,
                 charged=plan.charged,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.events.on_reservations import shunned
+from scheduler.engine.events.on_reservations import forbidden_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,5 +183,7 @@ def _reservations(engine: Engine) -> tuple[ReservationView, ...]:
 
 def _shunned(engine: Engine) -> dict[int, Reservation]:
     return {
-        number: rule for rule, numbers, _ in shunned(engine.state) for number in numbers.tolist()
+        number: rule
+        for rule, numbers, _ in forbidden_workers(engine.state)
+        for number in numbers.tolist()
     }

@@ -112,7 +112,7 @@ class Reading:
         return file.chunk(offset, b"")
 
 
-class Output:
+class OutputReader:
     """Reads output for clients of the leader.
 
     Args:

@@ -61,17 +61,17 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
-def storable(text: str) -> bool:
+def is_storable(text: str) -> bool:
     """Return whether a text can be stored and encoded: no NUL, no half characters."""
     return _UNSTORABLE.search(text) is None
 
 
-def printable(text: str) -> bool:
+def is_printable(text: str) -> bool:
     """Return whether a text has no control characters, not even line ends."""
     return _UNPRINTABLE.search(text) is None and "\n" not in text and "\t" not in text
 
 
-def words(text: object, longest: int = LONGEST_MESSAGE) -> str:
+def clean_text(text: object, longest: int = LONGEST_MESSAGE) -> str:
     """Return a text for people as it may be sent and stored: cut, and clean."""
     said = text if isinstance(text, str) else str(text)
     if not said:
@@ -81,14 +81,14 @@ def words(text: object, longest: int = LONGEST_MESSAGE) -> str:
     return _UNPRINTABLE.sub("\ufffd", said)
 
 
-def count(value: object) -> int | None:
+def step_count(value: object) -> int | None:
     """Return a count of steps that a job reported; None if no job can have counted it."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
         return value
     return None
 
 
-def clipped(value: object) -> int:
+def clipped_count(value: object) -> int:
     """Return a count, cut to its bounds; 0 if it is not a count."""
     return min(max(value, 0), MOST_COUNT) if isinstance(value, int) else 0
 
@@ -100,12 +100,12 @@ def exit_code(value: object) -> int | None:
     return min(max(int(value), LEAST_EXIT_CODE), MOST_EXIT_CODE)
 
 
-def duration(value: object) -> float | None:
+def bounded_duration(value: object) -> float | None:
     """Return a measured duration; None if it is out of bounds."""
     return _within(value, LONGEST_S)
 
 
-def moment(value: object) -> float | None:
+def bounded_time(value: object) -> float | None:
     """Return a time since the Unix epoch; None if it is out of bounds."""
     return _within(value, LATEST_S)
 
@@ -122,7 +122,7 @@ def plain_json(value: object, depth: int = DEEPEST) -> bool:
         return _UNSTORABLE.search(value) is None
     if isinstance(value, dict):
         return depth > 0 and all(
-            isinstance(name, str) and storable(name) and plain_json(item, depth - 1)
+            isinstance(name, str) and is_storable(name) and plain_json(item, depth - 1)
             for name, item in value.items()
         )
     if isinstance(value, list | tuple):

@@ -19,7 +19,7 @@ from scheduler.protocol import bounds
 from scheduler.protocol.reading import Reader
 from scheduler.protocol.reports import (
     NodeReport,
-    bounded,
+    bound_report,
 )
 
 if TYPE_CHECKING:
@@ -241,11 +241,11 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
             "term": value.term,
             "revision": value.revision,
             "held_s": value.held_s,
-            "leases": [sent(lease) for lease in value.leases],
+            "leases": [lease_to_send(lease) for lease in value.leases],
             "images": [asdict(image) for image in value.images],
         }
         return told | ({"execs": [one.to_dict() for one in value.execs]} if value.execs else {})
-    return asdict(bounded(value))
+    return asdict(bound_report(value))
 
 
 def desired_from_dict(data: object) -> Desired:
@@ -308,7 +308,7 @@ def _leases(message: Reader) -> tuple[tuple[DesiredLease, ...], tuple[Unusable, 
                     lease_id=item.integer("lease_id"),
                     token=item.integer("token"),
                     nonce=item.words("nonce", longest=bounds.LONGEST_WORD),
-                    message=bounds.words(error),
+                    message=bounds.clean_text(error),
                 )
             )
     return tuple(leases), tuple(unusable)
@@ -340,7 +340,7 @@ def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
     return plain | {"env": dict(lease.env), "kubernetes": dict(lease.kubernetes)}
 
 
-def sent(lease: DesiredLease) -> dict[str, object]:
+def lease_to_send(lease: DesiredLease) -> dict[str, object]:
     """Return a lease as it is sent to its node: only this form has its secret variables."""
     plain = _lease_to_dict(lease)
     return plain | {"secret_env": dict(lease.secret_env)} if lease.secret_env else plain

@@ -24,7 +24,7 @@ class GpuUse:
     memory_bytes: int = 0
 
 
-def gpu_use(item: Reader, name: str) -> GpuUse:
+def read_gpu_use(item: Reader, name: str) -> GpuUse:
     """Read a field with the use of a lease's GPUs.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Final
 
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
-from scheduler.protocol.reading import Reader, shown
+from scheduler.protocol.reading import Reader, short_form
 
 #: Workers, samples per worker and pass, seconds of a pass, and of the pass that exchanges.
 StepTime = tuple[int, float, float, float]
@@ -31,7 +31,7 @@ class Learning:
     step_times: tuple[StepTime, ...] = ()
 
 
-def learning(item: Reader, name: str) -> Learning:
+def read_learning(item: Reader, name: str) -> Learning:
     """Read a field with a job's measurements.
 
     Raises:
@@ -67,7 +67,7 @@ def _step_time(told: Reader, value: object) -> StepTime:
             and least_s <= last_pass_s <= most_s
         ):
             return workers, float(per_worker), float(pass_s), float(last_pass_s)
-    raise InputError(f"a step time of '{told.path}' is {shown(value)}; it must be {_WHAT}")
+    raise InputError(f"a step time of '{told.path}' is {short_form(value)}; it must be {_WHAT}")
 
 
 def _is_number(value: object) -> bool:

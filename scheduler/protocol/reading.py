@@ -14,10 +14,10 @@ from scheduler.protocol.bounds import (
     LONGEST_TEXT,
     MOST_COUNT,
     MOST_ITEMS,
+    clean_text,
+    is_printable,
+    is_storable,
     plain_json,
-    printable,
-    storable,
-    words,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 2, 200, 200
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 6
 
 
-def decoded(text: str | bytes) -> object:
+def decode_json(text: str | bytes) -> object:
     """Return the value of a JSON text.
 
     Raises:
@@ -39,10 +39,10 @@ def decoded(text: str | bytes) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"this is not JSON that can be read: {words(error, 200)}") from error
+        raise InputError(f"this is not JSON that can be read: {clean_text(error, 200)}") from error
 
 
-def shown(value: object) -> str:
+def short_form(value: object) -> str:
     """Return a value as an error may show it, however large or deep it is."""
     try:
         return _REPR.repr(value)
@@ -72,7 +72,7 @@ class Reader:
             InputError: it is not an object.
         """
         if not isinstance(value, dict):
-            raise InputError(f"{path or 'message'} is {shown(value)}; it must be an object")
+            raise InputError(f"{path or 'message'} is {short_form(value)}; it must be an object")
         return cls(value, path)
 
     def where(self, name: str) -> str:
@@ -81,7 +81,7 @@ class Reader:
 
     def refuse(self, name: str, must: str) -> InputError:
         """Return the error that names a field's value and the allowed values."""
-        what = shown(self.data[name]) if name in self.data else "missing"
+        what = short_form(self.data[name]) if name in self.data else "missing"
         return InputError(f"field '{self.where(name)}' is {what}; it must be {must}")
 
     def integer(self, name: str, *, at_least: int = 0, at_most: int = MOST_COUNT) -> int:
@@ -104,7 +104,7 @@ class Reader:
     def text(self, name: str, *, longest: int = LONGEST_TEXT) -> str:
         """Read a text that is not empty and can be an argument of a program."""
         value = self.data.get(name)
-        if not isinstance(value, str) or not value or not storable(value):
+        if not isinstance(value, str) or not value or not is_storable(value):
             raise self.refuse(name, "a text without NUL and halves of characters, not empty")
         if len(value) > longest:
             raise self.refuse(name, f"a text of {longest} characters at most")
@@ -113,7 +113,7 @@ class Reader:
     def name(self, name: str, *, longest: int) -> str:
         """Read a text in one line and without control characters."""
         value = self.text(name, longest=longest)
-        if not printable(value):
+        if not is_printable(value):
             raise self.refuse(name, "a text without control characters")
         return value
 
@@ -122,7 +122,7 @@ class Reader:
         value = self.data.get(name, "")
         if not isinstance(value, str):
             raise self.refuse(name, "a text")
-        return words(value, longest)
+        return clean_text(value, longest)
 
     def maybe(self, name: str, *, longest: int = LONGEST_TEXT) -> str:
         """Read a text that may be empty or missing."""
@@ -154,7 +154,9 @@ class Reader:
     ) -> tuple[str, ...]:
         """Read a list of texts without NUL."""
         values = self._list(name, most)
-        found = tuple(v for v in values if isinstance(v, str) and len(v) <= longest and storable(v))
+        found = tuple(
+            v for v in values if isinstance(v, str) and len(v) <= longest and is_storable(v)
+        )
         if len(found) < len(values):
             raise self.refuse(name, f"a list of texts of {longest} characters at most, without NUL")
         return found
@@ -162,7 +164,7 @@ class Reader:
     def sayings(self, name: str) -> tuple[str, ...]:
         """Read a list of texts for people, or nothing; see ``words``."""
         values = () if self.data.get(name) is None else self._list(name, MOST_ITEMS)
-        found = tuple(words(v) for v in values if isinstance(v, str))
+        found = tuple(clean_text(v) for v in values if isinstance(v, str))
         if len(found) < len(values):
             raise self.refuse(name, "a list of texts")
         return found
@@ -174,7 +176,11 @@ class Reader:
             not isinstance(value, dict)
             or len(value) > MOST_ITEMS
             or not all(
-                isinstance(k, str) and isinstance(v, str) and k and "=" not in k and storable(k + v)
+                isinstance(k, str)
+                and isinstance(v, str)
+                and k
+                and "=" not in k
+                and is_storable(k + v)
                 for k, v in value.items()
             )
             or any(len(k) + len(v) > LONGEST_TEXT for k, v in value.items())

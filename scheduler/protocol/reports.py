@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scheduler.protocol import bounds
-from scheduler.protocol.gpu_use import GpuUse, gpu_use
-from scheduler.protocol.learning import Learning, learning
+from scheduler.protocol.gpu_use import GpuUse, read_gpu_use
+from scheduler.protocol.learning import Learning, read_learning
 from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def instance_of(place: str, incarnation: float) -> str:
     return f"{place}/{incarnation!r}" if place else ""
 
 
-def bounded(report: NodeReport) -> NodeReport:
+def bound_report(report: NodeReport) -> NodeReport:
     """Return a report as it may be sent: values from jobs, nodes and clocks, cut to their bounds.
 
     A refused report says nothing of the other leases either.
@@ -166,13 +166,13 @@ def bounded(report: NodeReport) -> NodeReport:
         workers=tuple(
             replace(
                 worker,
-                problem=bounds.words(worker.problem),
-                sharing=bounds.words(worker.sharing, bounds.LONGEST_WORD),
+                problem=bounds.clean_text(worker.problem),
+                sharing=bounds.clean_text(worker.sharing, bounds.LONGEST_WORD),
             )
             for worker in report.workers
         ),
         leases=tuple(_bounded_lease(lease) for lease in report.leases),
-        remarks=tuple(bounds.words(text) for text in report.remarks[: bounds.MOST_REMARKS]),
+        remarks=tuple(bounds.clean_text(text) for text in report.remarks[: bounds.MOST_REMARKS]),
     )
 
 
@@ -181,16 +181,16 @@ def _bounded_lease(lease: LeaseReport) -> LeaseReport:
     return replace(
         lease,
         exit_code=bounds.exit_code(lease.exit_code),
-        steps_done=bounds.clipped(lease.steps_done),
-        steps_live=bounds.clipped(lease.steps_live),
-        started_s=bounds.moment(lease.started_s),
-        message=bounds.words(lease.message),
-        progress_problem=bounds.words(lease.progress_problem),
-        reason_code=bounds.words(lease.reason_code, bounds.LONGEST_WORD),
-        image_s=bounds.duration(lease.image_s),
-        launch_s=bounds.duration(lease.launch_s),
-        ready_s=bounds.duration(lease.ready_s),
-        devices=tuple(bounds.words(name, bounds.LONGEST_NAME) for name in devices),
+        steps_done=bounds.clipped_count(lease.steps_done),
+        steps_live=bounds.clipped_count(lease.steps_live),
+        started_s=bounds.bounded_time(lease.started_s),
+        message=bounds.clean_text(lease.message),
+        progress_problem=bounds.clean_text(lease.progress_problem),
+        reason_code=bounds.clean_text(lease.reason_code, bounds.LONGEST_WORD),
+        image_s=bounds.bounded_duration(lease.image_s),
+        launch_s=bounds.bounded_duration(lease.launch_s),
+        ready_s=bounds.bounded_duration(lease.ready_s),
+        devices=tuple(bounds.clean_text(name, bounds.LONGEST_NAME) for name in devices),
     )
 
 
@@ -297,10 +297,10 @@ def _lease_report(item: Reader) -> LeaseReport:
         ready_s=_seconds(item, "ready_s"),
         devices=item.optional("devices", _devices(item)) or (),
         progress_problem=item.words("progress_problem"),
-        gpu=item.optional("gpu", lambda name: gpu_use(item, name)),
+        gpu=item.optional("gpu", lambda name: read_gpu_use(item, name)),
         nonce=item.maybe("nonce", longest=bounds.LONGEST_WORD),
         job_id=item.maybe("job_id", longest=bounds.LONGEST_ID),
-        learning=item.optional("learning", lambda name: learning(item, name)),
+        learning=item.optional("learning", lambda name: read_learning(item, name)),
     )
 
 
@@ -313,7 +313,7 @@ def _exit_code(item: Reader) -> int | None:
 
 def _steps(item: Reader, name: str) -> int:
     """Read a count of steps, which an agent of an earlier release passes on unchecked."""
-    return bounds.clipped(item.integer(name, at_most=2**64))
+    return bounds.clipped_count(item.integer(name, at_most=2**64))
 
 
 def _seconds(item: Reader, name: str) -> float | None:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from scheduler.clock import Clock
     from scheduler.control.facts.facts import Fact
     from scheduler.control.facts.requests import NodeAction, PolicyChoice, ProjectLimits
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughputs.throughput import SharingCost
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
-    from scheduler.views.explain import Glance
+    from scheduler.views.explain import WaitingJobs
     from scheduler.views.types import (
         AllocationView,
         ClusterView,
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
     )
 
 
-class ClusterDesk:
-    """The cluster's part of ``contract.Service``; ``LiveService`` is the rest."""
+class ClusterAdmin:
+    """The cluster's part of ``contract.SchedulerService``; ``LiveService`` is the rest."""
 
     _store: Store
     _clock: Clock
     _solver: Solver
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> PublishedState:
         raise NotImplementedError
 
-    def _look(self, view: View) -> Glance:
+    def _look(self, view: PublishedState) -> WaitingJobs:
         raise NotImplementedError
 
     async def _tell(self, fact: Fact, *, patient: int = 0) -> Any:
@@ -68,7 +68,7 @@ class ClusterDesk:
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return every node by name."""
-        return views.nodes(self._view)
+        return views.node_views(self._view)
 
     async def node_action(
         self, name: str, action: NodeAction, *, reason: str, actor: str
@@ -89,7 +89,7 @@ class ClusterDesk:
 
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases in force by id."""
-        return views.leases(self._view, now_s=self._clock.now_s())
+        return views.lease_views(self._view, now_s=self._clock.now_s())
 
     def plan(self) -> PlanView:
         """Return the plan of the next round."""
@@ -98,11 +98,11 @@ class ClusterDesk:
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
         view = self._view
-        return views.cluster(view, self._look(view), now_s=self._clock.now_s())
+        return views.cluster_view(view, self._look(view), now_s=self._clock.now_s())
 
     def allocation(self) -> AllocationView:
         """Return the allocation in force."""
-        return views.allocation(self._view)
+        return views.allocation_view(self._view)
 
     def policy(self) -> PolicyView:
         """Return the policy in force."""
@@ -116,7 +116,7 @@ class ClusterDesk:
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return every project that has limits or active jobs, by name."""
-        return views.projects(self._view, now_s=self._clock.now_s())
+        return views.project_views(self._view, now_s=self._clock.now_s())
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
@@ -128,7 +128,7 @@ class ClusterDesk:
 
     def reservations(self) -> tuple[ReservedView, ...]:
         """Return every reservation, by the start of its window."""
-        return views.reservations(self._view)
+        return views.reservation_views(self._view)
 
     async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
         """Reserve workers for a time window."""
@@ -148,11 +148,11 @@ class ClusterDesk:
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return the known throughputs, by job type, scale factor and worker type."""
-        return views.throughputs(self._view)
+        return views.throughput_views(self._view)
 
     def sharing(self) -> tuple[PairView, ...]:
         """Return how much pairs of jobs slow down if they share workers, sorted."""
-        return views.sharing(self._view)
+        return views.pair_views(self._view)
 
     async def declare_throughputs(
         self,

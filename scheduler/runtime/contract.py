@@ -339,7 +339,7 @@ class Hooks(Protocol):
         ...
 
 
-class Service(Jobs, Outputs, ClusterService, Agents, Protocol):
+class SchedulerService(Jobs, Outputs, ClusterService, Agents, Protocol):
     """The whole service."""
 
     @property

@@ -12,8 +12,8 @@ import orjson
 
 from scheduler.control.leases.apply_commands import stop_times
 from scheduler.errors import InputError
-from scheduler.protocol.bounds import words
-from scheduler.protocol.desired import Desired, DesiredLease, sent
+from scheduler.protocol.bounds import clean_text
+from scheduler.protocol.desired import Desired, DesiredLease, lease_to_send
 from scheduler.protocol.variables import variables_of
 from scheduler.secret_box import SecretBox
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.control.state.leases import LiveLease, Member
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.protocol.desired import DesiredExec
 
 _log = logging.getLogger("leasehold.service")
@@ -60,7 +60,7 @@ class DesiredSets:
         self._pieces: dict[str, dict[int, tuple[str, bytes]]] = {}
 
     def of(
-        self, view: View, name: str, *, now_s: float, held_s: float, hindrance: str = ""
+        self, view: PublishedState, name: str, *, now_s: float, held_s: float, hindrance: str = ""
     ) -> Desired:
         """Return a node's desired set; empty for a node that is not known.
 
@@ -87,7 +87,7 @@ class DesiredSets:
         )
 
     def json_of(
-        self, view: View, name: str, *, now_s: float, held_s: float, hindrance: str = ""
+        self, view: PublishedState, name: str, *, now_s: float, held_s: float, hindrance: str = ""
     ) -> bytes:
         """Return the desired set as JSON, made of pieces that are cached while their leases last.
 
@@ -122,19 +122,19 @@ class DesiredSets:
         return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], b",".join(pieces))
 
     def _told(
-        self, view: View, live: LiveLease, member: Member, now_s: float, hindrance: str
+        self, view: PublishedState, live: LiveLease, member: Member, now_s: float, hindrance: str
     ) -> tuple[DesiredLease, bytes] | None:
         try:
             lease = _desired(view, live, member, now_s)
             if kept := view.jobs.by_id[live.lease.job_id].spec.secret_env:
                 lease = replace(lease, secret_env=self._opened(kept, lease.job_id, hindrance))
-            plain = sent(lease)
+            plain = lease_to_send(lease)
             for name in _PASSING:
                 del plain[name]
             return lease, orjson.dumps(plain)[:-1]
         except (InputError, TypeError, ValueError, OverflowError) as error:
             if not member.untold:
-                why = words(f"the lease cannot be told to node '{member.node}': {error}")
+                why = clean_text(f"the lease cannot be told to node '{member.node}': {error}")
                 _log.error("job '%s': %s", live.lease.job_id, why)
                 self._untold(live.lease.lease_id, member.node, why)
             return None
@@ -145,7 +145,7 @@ class DesiredSets:
         return MappingProxyType(self._box.opened(kept, job_id))
 
 
-def _wanted(view: View, name: str) -> Iterator[tuple[LiveLease, Member]]:
+def _wanted(view: PublishedState, name: str) -> Iterator[tuple[LiveLease, Member]]:
     for live, member in view.leases.held_by(name):
         # A job that has just completed leaves the book before the end of its lease is committed.
         if member.wanted and live.lease.job_id in view.jobs.by_id:
@@ -158,18 +158,18 @@ def _times(live: LiveLease, member: Member, now_s: float) -> tuple[float, float 
     return remaining_s, 0.0 if live.revoked or member.leave_by_s is not None else None
 
 
-def _master(view: View, live: LiveLease) -> str:
+def _master(view: PublishedState, live: LiveLease) -> str:
     master = view.nodes.by_name.get(live.members[0].node)
     return master.address if master is not None else "127.0.0.1"
 
 
-def _local_indices(view: View, member: Member) -> tuple[int, ...]:
+def _local_indices(view: PublishedState, member: Member) -> tuple[int, ...]:
     """Return the node's own indices of a lease's workers."""
     node = view.nodes.by_name.get(member.node)
     return member.local if node is None else tuple(map(node.index_of, member.local))
 
 
-def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
+def _desired(view: PublishedState, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
     lease = live.lease
     record = view.jobs.by_id[lease.job_id]
     spec = record.spec

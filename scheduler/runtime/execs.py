@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scheduler.clock import Clock
     from scheduler.control.state.leases import Member
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
 
 #: The most commands at once: in all, and of one job.
 MOST, MOST_OF_JOB = 64, 4
@@ -35,7 +35,7 @@ _SHOWN: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ExecOutput:
     """Output of a command: ``out`` or ``err``."""
 
     stream: str
@@ -76,7 +76,7 @@ class Exec:
     told: bool = False
     asked_again: bool = False
     heard_s: float | None = None
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[ExecOutput] = field(default_factory=list)
     first: int = 0
     printed: int = 0
     reports: int = 0
@@ -113,7 +113,7 @@ class Execs:
         self,
         clock: Clock,
         *,
-        view: Callable[[], View],
+        view: Callable[[], PublishedState],
         wake: Callable[[Sequence[str]], None],
         note: Callable[..., Awaitable[None]],
     ) -> None:
@@ -220,7 +220,7 @@ class Execs:
         exec_id: str,
         *,
         number: int,
-        pieces: Sequence[Piece],
+        pieces: Sequence[ExecOutput],
         exit_code: int | None,
         problem: str,
     ) -> tuple[bool, bool]:

@@ -33,7 +33,7 @@ _RANDOM_BYTES = 16
 _UNPLAIN = re.compile(r"[^a-z0-9]+")
 
 
-def submitted(
+def submission_fact(
     store: Store, submissions: Sequence[Submission], *, actor: str, box: SecretBox | None = None
 ) -> JobsSubmitted:
     """Return the fact that a user submits jobs; reads the store, so run it in a thread.

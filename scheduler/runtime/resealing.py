@@ -36,7 +36,7 @@ class Resealed:
     lost: str
 
 
-def reseal(store: Store, box: SecretBox) -> Resealed:
+def reseal_secrets(store: Store, box: SecretBox) -> Resealed:
     """Seal the secret variables of every stored job, and of webhooks, under the first key.
 
     Schedulers may run meanwhile. Their memory keeps the secrets under the old key until they are

@@ -31,22 +31,26 @@ from scheduler.errors import (
     TurnFailedError,
     WrongClockError,
 )
-from scheduler.logs.following import Output
+from scheduler.logs.following import OutputReader
 from scheduler.logs.logbook import LogBook
 from scheduler.protocol.reports import LeaseState
-from scheduler.runtime.cluster_admin import ClusterDesk
+from scheduler.runtime.cluster_admin import ClusterAdmin
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driver.leadership import LeaderKeeper
-from scheduler.runtime.driver.restart_driver import drive, end, lead_in_terms
+from scheduler.runtime.driver.restart_driver import (
+    cancel_and_wait,
+    lead_in_terms,
+    run_with_recovery,
+)
 from scheduler.runtime.driver.takeover import Takeover
 from scheduler.runtime.execs import Execs
-from scheduler.runtime.intake import submitted
+from scheduler.runtime.intake import submission_fact
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.secret_box import NO_KEY, SecretBox
 from scheduler.views import views
 from scheduler.views.explain import (
-    Glance,
+    WaitingJobs,
     explain,
     explain_ended,
     keeps_nothing,
@@ -69,7 +73,7 @@ if TYPE_CHECKING:
         Submission,
     )
     from scheduler.control.state.copies import ControlCopy
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
     from scheduler.domain.throughputs.knowledge import MakeKnowledge
@@ -120,8 +124,8 @@ class Forecaster(Protocol):
         ...
 
 
-class LiveService(ClusterDesk):
-    """The contract of ``contract.Service``.
+class LiveService(ClusterAdmin):
+    """The contract of ``contract.SchedulerService``.
 
     Args:
         store: the database.
@@ -172,7 +176,7 @@ class LiveService(ClusterDesk):
         self._metrics = metrics
         self._keeper = LeaderKeeper(store, clock, holder=holder, ttl_s=ttl_s, address=address)
         self._logs = LogBook(state_dir / "logs", most_bytes=settings.log_bytes)
-        self._output = Output(self._logs, store, clock)
+        self._output = OutputReader(self._logs, store, clock)
         self._retention = Retention(store, self._logs, clock, settings)
         self._forecaster = forecaster
         self._version = version
@@ -207,7 +211,7 @@ class LiveService(ClusterDesk):
             after_restore=after_restore,
             after_set_back=after_set_back,
         )
-        self._glance: Glance | None = None
+        self._glance: WaitingJobs | None = None
         #: when a user, not a node, last changed something.
         self._changed_s = -math.inf
         self._problem = STARTING
@@ -261,7 +265,7 @@ class LiveService(ClusterDesk):
         self._turn_around()
         return driver
 
-    def _tell_lost_keys(self, view: View) -> None:
+    def _tell_lost_keys(self, view: PublishedState) -> None:
         records = view.jobs.by_id.items()
         kept = ((job_id, r.spec.secret_env) for job_id, r in records if r.spec.secret_env)
         if lost := self._box.lost(kept):
@@ -282,10 +286,10 @@ class LiveService(ClusterDesk):
         prune = asyncio.create_task(self._retention.run())
         send = asyncio.create_task(self.webhooks.run(token))
         try:
-            return await drive(partial(self.begin, token, suspects), keep, prune)
+            return await run_with_recovery(partial(self.begin, token, suspects), keep, prune)
         finally:
             for task in (send, keep, prune):
-                await end(task)
+                await cancel_and_wait(task)
             self.cease()
 
     def _note_failed_turn(self, error: TurnFailedError) -> None:
@@ -321,13 +325,13 @@ class LiveService(ClusterDesk):
         return self._driver
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> PublishedState:
         return self.driver.view
 
-    def _look(self, view: View) -> Glance:
+    def _look(self, view: PublishedState) -> WaitingJobs:
         """Return the results of views of many jobs, computed once per call of the engine."""
         if self._glance is None or not self._glance.shows(view):
-            self._glance = Glance(view)
+            self._glance = WaitingJobs(view)
         return self._glance
 
     async def until_turned(self) -> None:
@@ -352,7 +356,9 @@ class LiveService(ClusterDesk):
         rest = [item for item, no in zip(submissions, refused, strict=True) if not no]
         taken: tuple[Submitted, ...] = ()
         if rest:
-            fact = await asyncio.to_thread(submitted, self._store, rest, actor=actor, box=self._box)
+            fact = await asyncio.to_thread(
+                submission_fact, self._store, rest, actor=actor, box=self._box
+            )
             taken = await self._tell(fact)
         self._metrics.submitted(sum(result.created for result in taken))
         left = iter(taken)
@@ -615,7 +621,7 @@ class LiveService(ClusterDesk):
         self._metrics.set_ahead(self._clock.now_s() - self._clock.wall_s())
         if self._driver is not None:
             view = self._driver.view
-            views.measure(view, self._metrics, self._look(view), now_s=self._clock.now_s())
+            views.update_gauges(view, self._metrics, self._look(view), now_s=self._clock.now_s())
         return self._metrics.render()
 
 

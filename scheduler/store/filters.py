@@ -67,7 +67,7 @@ def _exactly(name: str, kind: Word, help: str, option: Option) -> Any:  # noqa: 
     return field(default="", metadata=told | {"selects": "exactly this"})
 
 
-def beginning(array: str) -> str:
+def array_prefix(array: str) -> str:
     """Return the prefix of the names of an array's elements."""
     return f"{array}["
 

@@ -277,7 +277,7 @@ class Queries(Protocol):
         ...
 
 
-class Ledger(Protocol):
+class UsageLedger(Protocol):
     """The use of workers, by user and project. Any process may ask."""
 
     def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
@@ -386,7 +386,7 @@ class Uploads(Protocol):
         ...
 
 
-class Store(Journal, Queries, Ledger, Secrets, Uploads, Protocol):
+class Store(Journal, Queries, UsageLedger, Secrets, Uploads, Protocol):
     """The whole store."""
 
     def close(self) -> None:

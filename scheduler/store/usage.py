@@ -209,7 +209,7 @@ def _plus(one: Sums, other: Sums) -> Sums:
     return Sums(*(a + b for a, b in zip(one, other, strict=True)))
 
 
-def computed(attempt: AttemptRow, begin: int, end: int) -> tuple[int, int]:
+def gpu_use_within(attempt: AttemptRow, begin: int, end: int) -> tuple[int, int]:
     """Return the GPU use of a lease in a window, and the measured part of that time.
 
     Args:
@@ -243,7 +243,7 @@ def _by_day(attempt: AttemptRow) -> Iterator[tuple[int, Sums]]:
         day = begin // (DAY_S * US)
         until = min(end, (day + 1) * DAY_S * US)
         held = (until - begin) * len(attempt.workers)
-        yield day, Sums(1, held, *computed(attempt, begin, until))
+        yield day, Sums(1, held, *gpu_use_within(attempt, begin, until))
         begin = until
 
 

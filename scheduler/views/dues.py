@@ -13,7 +13,7 @@ from scheduler.engine.tables.jobs import NONE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import FloatArray, IntArray
 
 
@@ -54,7 +54,7 @@ class Fairness:
     rho: FloatArray
 
 
-def fairness_of(view: View) -> Fairness:
+def fairness_of(view: PublishedState) -> Fairness:
     """Return the fairness of the engine's jobs."""
     jobs = view.engine.jobs
     rates, isolated = _rates(view), _isolated(view)
@@ -69,7 +69,7 @@ def fairness_of(view: View) -> Fairness:
     return Fairness(share=share, rho=rho)
 
 
-def shares_of(view: View, job_id: str) -> dict[str, float]:
+def shares_of(view: PublishedState, job_id: str) -> dict[str, float]:
     """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
     engine = view.engine
     number = engine.jobs.number_of.get(job_id)
@@ -92,7 +92,7 @@ def shares_of(view: View, job_id: str) -> dict[str, float]:
     return {name: round(value, 6) for name, value in shares.items()}
 
 
-def received_shares(view: View) -> dict[str, dict[str, float]]:
+def received_shares(view: PublishedState) -> dict[str, dict[str, float]]:
     """Return job id -> worker type -> fraction of time received since X came in force."""
     jobs, table = view.engine.jobs, view.engine.table
     rows, received = _received(view)
@@ -108,7 +108,7 @@ def received_shares(view: View) -> dict[str, dict[str, float]]:
     return result
 
 
-def dues_of_projects(view: View, fairness: Fairness) -> Mapping[str, Dues]:
+def dues_of_projects(view: PublishedState, fairness: Fairness) -> Mapping[str, Dues]:
     """Return the dues of each project with jobs that the engine knows; empty before the first X."""
     engine, computed_s = view.engine, view.policy.computed_s
     if computed_s is None:
@@ -136,7 +136,7 @@ def dues_of_projects(view: View, fairness: Fairness) -> Mapping[str, Dues]:
     return result
 
 
-def _workers(view: View) -> tuple[FloatArray, FloatArray]:
+def _workers(view: PublishedState) -> tuple[FloatArray, FloatArray]:
     """Return (N,) workers that X gives jobs on average, and workers that they have had."""
     jobs, table = view.engine.jobs, view.engine.table
     known, profile, x = _known_rows(view)
@@ -149,7 +149,7 @@ def _workers(view: View) -> tuple[FloatArray, FloatArray]:
     return due, had
 
 
-def _rates(view: View) -> FloatArray:
+def _rates(view: PublishedState) -> FloatArray:
     """Return (N,) steps/s of jobs under X, alone and in pairs."""
     jobs, pairs, table = view.engine.jobs, view.engine.pairs, view.engine.table
     known, profile, x = _known_rows(view)
@@ -165,7 +165,7 @@ def _rates(view: View) -> FloatArray:
     return rates
 
 
-def _known_rows(view: View) -> tuple[IntArray, IntArray, FloatArray]:
+def _known_rows(view: PublishedState) -> tuple[IntArray, IntArray, FloatArray]:
     """Return (n,) rows of jobs with profiles in the table, (n,) profiles, and (n, J) their X."""
     jobs, table = view.engine.jobs, view.engine.table
     rows = np.flatnonzero(jobs["profile"] < len(table.profiles))
@@ -173,7 +173,7 @@ def _known_rows(view: View) -> tuple[IntArray, IntArray, FloatArray]:
     return rows, jobs["profile"][rows], jobs.x[rows, :width]
 
 
-def _isolated(view: View) -> FloatArray:
+def _isolated(view: PublishedState) -> FloatArray:
     """Return (N,) steps/s of jobs in a 1/n share of every worker type; 0 if unknown."""
     capacity = view.engine.count(view.engine.in_service).astype(float)
     rows, profile, _ = _known_rows(view)
@@ -185,7 +185,7 @@ def _isolated(view: View) -> FloatArray:
     return isolated
 
 
-def _isolated_rate(view: View, profile: int, capacity: FloatArray) -> float:
+def _isolated_rate(view: PublishedState, profile: int, capacity: FloatArray) -> float:
     """Return the steps/s of a job of a profile in a 1/n share of every worker type."""
     table = view.engine.table
     capacity = capacity[: table.demand.shape[2]]
@@ -195,7 +195,7 @@ def _isolated_rate(view: View, profile: int, capacity: FloatArray) -> float:
     return float(table.throughput[profile] @ (fractions / max(fractions.sum(), 1.0)))
 
 
-def _received(view: View) -> tuple[IntArray, FloatArray]:
+def _received(view: PublishedState) -> tuple[IntArray, FloatArray]:
     """Return (R,) rows of jobs that X knows, and (R, J) fractions of time received since.
 
     A fraction is that of X, less the growth of the credit since X came in force.

@@ -12,9 +12,9 @@ import numpy as np
 from scheduler.control.facts.specs import in_words
 from scheduler.control.jobs.submit import fit_of, names_of, out_of_reach, room_of
 from scheduler.control.jobs.waiting import DEPENDENCY_FAILED
-from scheduler.control.leases.apply_commands import known, own_cause
+from scheduler.control.leases.apply_commands import own_cause, with_projects
 from scheduler.control.leases.progress import keeps_steps
-from scheduler.control.leases.retries import spent_in_words
+from scheduler.control.leases.retries import retries_in_words
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.facts.reasons import WaitReason
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from scheduler.control.jobs.submit import Room
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
 
@@ -90,14 +90,14 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
 }
 
 
-class Glance:
+class WaitingJobs:
     """Results that views of many jobs share; out of date after the next turn.
 
     Args:
         view: of the leader.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PublishedState) -> None:
         self._view, self._engine = view, view.engine
         self._fits: dict[int, WaitReason | None] = {}
         self._kept_from: dict[int, bool] = {}
@@ -105,7 +105,7 @@ class Glance:
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
         self.quotas = QuotaGlance(view)
 
-    def shows(self, view: View) -> bool:
+    def shows(self, view: PublishedState) -> bool:
         """Return whether it belongs to a view as it is now: no call of the engine since."""
         return self._view is view and self._engine is view.engine
 
@@ -220,7 +220,7 @@ class Glance:
         return found
 
 
-def reason_of(view: View, record: JobRecord, glance: Glance) -> WaitReason | None:
+def reason_of(view: PublishedState, record: JobRecord, glance: WaitingJobs) -> WaitReason | None:
     """Return the first reason for which a job waits; None while it runs."""
     if record.status is JobStatus.RUNNING:
         return None
@@ -235,7 +235,7 @@ def reason_of(view: View, record: JobRecord, glance: Glance) -> WaitReason | Non
     return glance.first[alike]
 
 
-def count_reasons(view: View, glance: Glance) -> Counter[WaitReason]:
+def count_reasons(view: PublishedState, glance: WaitingJobs) -> Counter[WaitReason]:
     """Return the first reasons of the waiting jobs, and how many wait for each."""
     jobs, records = view.engine.jobs, view.jobs.by_id
     waits = (jobs["lease"] == NONE) & (jobs["status"] != HELD)
@@ -256,7 +256,9 @@ def count_reasons(view: View, glance: Glance) -> Counter[WaitReason]:
     return found
 
 
-def reasons_of(view: View, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:
+def reasons_of(
+    view: PublishedState, record: JobRecord, glance: WaitingJobs
+) -> tuple[WaitReason, ...]:
     """Return all reasons for which a job waits, in order of precedence; empty while it runs."""
     if record.status is JobStatus.RUNNING:
         return ()
@@ -267,7 +269,7 @@ def reasons_of(view: View, record: JobRecord, glance: Glance) -> tuple[WaitReaso
     return tuple(sorted(reasons or {WaitReason.TURN}, key=_ORDER.__getitem__))
 
 
-def _outside(record: JobRecord, glance: Glance) -> list[WaitReason]:
+def _outside(record: JobRecord, glance: WaitingJobs) -> list[WaitReason]:
     reasons = []
     if record.status is JobStatus.HELD:
         reasons.append(WaitReason.HELD)
@@ -281,7 +283,7 @@ def _outside(record: JobRecord, glance: Glance) -> list[WaitReason]:
     return reasons
 
 
-def _inside(view: View, number: int, glance: Glance) -> set[WaitReason]:
+def _inside(view: PublishedState, number: int, glance: WaitingJobs) -> set[WaitReason]:
     jobs = view.engine.jobs
     row = jobs.row_of(number)
     situation = glance.situations[row]
@@ -314,13 +316,13 @@ def _of_policy(situation: int, *, startable: bool) -> WaitReason:
     return WaitReason.PLACEMENT if startable else WaitReason.TURN
 
 
-def _is_kept_out(situation: int, profile: int, glance: Glance, *, startable: bool) -> bool:
+def _is_kept_out(situation: int, profile: int, glance: WaitingJobs, *, startable: bool) -> bool:
     """Return whether a job waits for workers that are or will be set aside for others."""
     late = startable and bool(situation & _SHUNNED)
     return late or (not situation & _ENTITLED and glance.kept_from(profile))
 
 
-def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
+def explain(view: PublishedState, row: JobRow, glance: WaitingJobs) -> Explanation:
     """Return why a job has its status, without a forecast."""
     record = view.jobs.by_id.get(row.job_id)
     if record is None:
@@ -341,7 +343,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
         + _avoided(view, record)
         + starts_within_share(view, record)
         + lost_work(view, record)
-        + spent_in_words(record),
+        + retries_in_words(record),
         unblocks=_unblocks(view, record, reasons[0]),
         position=position,
         waiting=len(waiting),
@@ -364,7 +366,7 @@ def explain_ended(row: JobRow) -> Explanation:
     )
 
 
-def _explain_running(view: View, record: JobRecord) -> Explanation:
+def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
     live = view.leases.by_id.get(view.leases.of_job.get(record.job_id, NONE))
     if live is None:  # its lease is being committed
         return Explanation(
@@ -386,7 +388,7 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
         f"on {where}, attempt {live.lease.attempt}{leaving}"
         f"{''.join(troubles)}{''.join(unseen)}{launch_words(view, live)}"
         f"{goes_on(view, record)}{lost_work(view, record)}"
-        f"{spent_in_words(record)}{use_in_words(live)}"
+        f"{retries_in_words(record)}{use_in_words(live)}"
     )
     return Explanation(
         job_id=record.job_id,
@@ -396,11 +398,11 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
         unblocks="" if trouble is None else REMEDIES[trouble],
         trouble=trouble,
         granted=own_cause(view, record.job_id, live.cause),
-        ended=None if live.notice is None else known(view, live.notice),
+        ended=None if live.notice is None else with_projects(view, live.notice),
     )
 
 
-def keeps_nothing(view: View, job_id: str) -> bool:
+def keeps_nothing(view: PublishedState, job_id: str) -> bool:
     """Return whether a job with earlier grants is not known to save anything."""
     record = view.jobs.by_id.get(job_id)
     if record is None or not record.attempts:
@@ -410,7 +412,7 @@ def keeps_nothing(view: View, job_id: str) -> bool:
 
 
 def _words(
-    view: View, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
+    view: PublishedState, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
 ) -> str:
     policy = view.policy.choice.name
     why = record.reason and record.parked is None
@@ -433,7 +435,7 @@ def _words(
     return words.get(reason, lambda: fit_of(view, record.spec).message)()
 
 
-def _unblocks(view: View, record: JobRecord, reason: WaitReason) -> str:
+def _unblocks(view: PublishedState, record: JobRecord, reason: WaitReason) -> str:
     if reason is not WaitReason.WORKERS_OUT:
         return _UNBLOCKS[reason]
     out = out_of_reach(view, record.spec)
@@ -443,7 +445,7 @@ def _unblocks(view: View, record: JobRecord, reason: WaitReason) -> str:
     return ", or ".join(ways) or _UNBLOCKS[reason]
 
 
-def _reserved_words(view: View, record: JobRecord) -> str:
+def _reserved_words(view: PublishedState, record: JobRecord) -> str:
     """Return which workers a job cannot have now, their owner, and until when."""
     engine = view.engine
     late = engine.shunned.get(engine.jobs.number_of.get(record.job_id, NONE))
@@ -462,7 +464,7 @@ def _reserved_words(view: View, record: JobRecord) -> str:
     return "; ".join(told)
 
 
-def _set_aside_words(view: View, record: JobRecord) -> str:
+def _set_aside_words(view: PublishedState, record: JobRecord) -> str:
     """Return which workers of a job's types are set aside for others; empty if no worker is."""
     engine = view.engine
     table, profile = engine.table, record.profile
@@ -478,7 +480,7 @@ def _set_aside_words(view: View, record: JobRecord) -> str:
     )
 
 
-def _why_it_leaves(view: View, live: LiveLease) -> str:
+def _why_it_leaves(view: PublishedState, live: LiveLease) -> str:
     """Return why a job must leave: one word, or the reservation that holds its workers."""
     for one in view.engine.reservations:
         others = one.in_force and live.lease.job_id not in one.members
@@ -489,7 +491,7 @@ def _why_it_leaves(view: View, live: LiveLease) -> str:
     return str(live.revoked)
 
 
-def _unanswered_words(view: View) -> str:
+def _unanswered_words(view: PublishedState) -> str:
     policy = view.policy
     if policy.last_failure:
         return (
@@ -502,7 +504,7 @@ def _unanswered_words(view: View) -> str:
     )
 
 
-def _backoff_words(view: View, record: JobRecord) -> str:
+def _backoff_words(view: PublishedState, record: JobRecord) -> str:
     jobs = view.engine.jobs
     row = jobs.row_of(jobs.number_of[record.job_id])
     left_s = max(float(jobs["retry_at_s"][row]) - view.engine.now_s, 0.0)
@@ -514,7 +516,7 @@ def _backoff_words(view: View, record: JobRecord) -> str:
     return f"it failed {times} and is tried again in {left_s:.0f} s"
 
 
-def _avoided(view: View, record: JobRecord) -> str:
+def _avoided(view: PublishedState, record: JobRecord) -> str:
     """Return which nodes a job avoids, and why; empty if it avoids no node."""
     engine = view.engine
     number = engine.jobs.number_of.get(record.job_id)
@@ -527,7 +529,7 @@ def _avoided(view: View, record: JobRecord) -> str:
     return "".join(told)
 
 
-def _used_words(view: View, record: JobRecord) -> str:
+def _used_words(view: PublishedState, record: JobRecord) -> str:
     """Return the text that a job's entity has had more than its share; empty if it has not."""
     entity = record.spec.account
     share = fair_shares(view).get(entity)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.control.leases.launches import launching_s
-from scheduler.engine.state.preemption_protection import WORTH, Kept, patience_s
+from scheduler.engine.state.preemption_protection import WORTH, Protection, patience_s
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
 
-_GOES_ON: Mapping[Kept, str] = {
-    Kept.LEAST_TIME: "; it keeps its workers until it has run for {least} s",
-    Kept.LAUNCHED: (
+_GOES_ON: Mapping[Protection, str] = {
+    Protection.LEAST_TIME: "; it keeps its workers until it has run for {least} s",
+    Protection.LAUNCHED: (
         "; it keeps its workers until it has run for {worth} s, since its launch takes {launch} s"
     ),
-    Kept.TO_ITS_END: "; it keeps its workers until it ends, since it is not preemptible",
-    Kept.NO_ROOM: (
+    Protection.TO_ITS_END: "; it keeps its workers until it ends, since it is not preemptible",
+    Protection.NO_ROOM: (
         "; it is not preemptible, but more runs than the quotas of '{project}' allow, so it may be "
         "preempted"
     ),
 }
 
 
-def goes_on(view: View, record: JobRecord) -> str:
+def goes_on(view: PublishedState, record: JobRecord) -> str:
     """Return why a running job is protected from preemption; empty if it is not."""
     jobs = view.engine.jobs
     number = jobs.number_of.get(record.job_id)
@@ -38,7 +38,7 @@ def goes_on(view: View, record: JobRecord) -> str:
         return ""
     row, spec = jobs.row_of(number), record.spec
     launch_s = float(jobs.restarts_held(np.array([row]))[0])
-    return _GOES_ON.get(Kept(int(jobs["kept"][row])), "").format(
+    return _GOES_ON.get(Protection(int(jobs["kept"][row])), "").format(
         least=f"{spec.min_run_time_s:.0f}",
         worth=f"{WORTH * launch_s:.0f}",
         launch=f"{launch_s:.0f}",
@@ -46,7 +46,7 @@ def goes_on(view: View, record: JobRecord) -> str:
     )
 
 
-def launch_words(view: View, live: LiveLease) -> str:
+def launch_words(view: PublishedState, live: LiveLease) -> str:
     """Return how long the launch of a lease took, or takes so far; empty if not known."""
     took_s = launching_s(view, live, now_s=view.engine.now_s)
     if took_s is None:
@@ -59,7 +59,7 @@ def launch_words(view: View, live: LiveLease) -> str:
     return f"; it has reported no step yet, {took_s:.0f} s after it was granted workers{usual}"
 
 
-def starts_within_share(view: View, record: JobRecord) -> str:
+def starts_within_share(view: PublishedState, record: JobRecord) -> str:
     """Return that a job waits for room in its entity's share; empty if it does not."""
     if view.engine.jobs.number_of.get(record.job_id) not in view.engine.confined:
         return ""
@@ -70,17 +70,17 @@ def starts_within_share(view: View, record: JobRecord) -> str:
     )
 
 
-def kept_by_others(view: View) -> str:
+def kept_by_others(view: PublishedState) -> str:
     """Return how many jobs keep workers that others may be due; empty if no job does."""
     kept = view.engine.jobs["kept"]
-    count = int(((kept != Kept.NOT) & (kept != Kept.NO_ROOM)).sum())
+    count = int(((kept != Protection.NOT) & (kept != Protection.NO_ROOM)).sum())
     if not count:
         return ""
     them = "jobs keep their" if count > 1 else "job keeps its"
     return f"; {count} running {them} workers for now, whoever is due"
 
 
-def lost_work(view: View, record: JobRecord) -> str:
+def lost_work(view: PublishedState, record: JobRecord) -> str:
     """Return how much of a job's work is lost, and how long it is protected therefore."""
     jobs = view.engine.jobs
     number = jobs.number_of.get(record.job_id)

@@ -12,7 +12,7 @@ from scheduler.views.types import QuotaInTheWay
 
 if TYPE_CHECKING:
     from scheduler.control.state.jobs import JobRecord
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.quota import Caps
 
@@ -24,7 +24,7 @@ class QuotaGlance:
         view: of the leader.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PublishedState) -> None:
         self._view = view
 
     @cached_property
@@ -48,7 +48,7 @@ class QuotaGlance:
         return result
 
 
-def quotas_in_the_way(view: View, record: JobRecord) -> tuple[QuotaInTheWay, ...]:
+def quotas_in_the_way(view: PublishedState, record: JobRecord) -> tuple[QuotaInTheWay, ...]:
     """Return the quotas that keep a job waiting, for its fastest configuration.
 
     Configurations for which idle workers would be enough come first.
@@ -69,7 +69,9 @@ def quotas_in_the_way(view: View, record: JobRecord) -> tuple[QuotaInTheWay, ...
     return tuple(_in_the_way(view, caps, q, held, gain) for q in in_the_way.tolist())
 
 
-def _in_the_way(view: View, caps: Caps, q: int, held: IntArray, gain: float) -> QuotaInTheWay:
+def _in_the_way(
+    view: PublishedState, caps: Caps, q: int, held: IntArray, gain: float
+) -> QuotaInTheWay:
     engine = view.engine
     about, used, limit = engine.caps_of[q], int(engine.caps_held[q]), int(caps.limit[q])
     missing = used + int(held[q]) - limit
@@ -87,7 +89,7 @@ def _in_the_way(view: View, caps: Caps, q: int, held: IntArray, gain: float) -> 
     )
 
 
-def quota_words(view: View, record: JobRecord) -> str:
+def quota_words(view: PublishedState, record: JobRecord) -> str:
     """Return which quotas keep a job waiting, and its gain from larger ones, as text."""
     found = quotas_in_the_way(view, record)
     if not found:

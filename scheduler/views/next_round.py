@@ -8,7 +8,7 @@ from scheduler.views.types import PlannedLeaseView, PlanView
 
 if TYPE_CHECKING:
     from scheduler.control.state.leases import LiveLease
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.engine.view import EngineView
 
 #: A deadline that is less than this after the start of a round belongs to the round before.
@@ -30,7 +30,7 @@ def round_at(engine: EngineView, now_s: float) -> tuple[int, float | None]:
     return number - 1, ends_s - length_s
 
 
-def plan_of(view: View, *, now_s: float) -> PlanView:
+def plan_of(view: PublishedState, *, now_s: float) -> PlanView:
     """Return the plan of the next round."""
     engine = view.engine
     current, begins_s = round_at(engine, now_s)
@@ -60,7 +60,7 @@ def plan_of(view: View, *, now_s: float) -> PlanView:
     )
 
 
-def _continued(view: View, live: LiveLease, begins_s: float) -> PlannedLeaseView:
+def _continued(view: PublishedState, live: LiveLease, begins_s: float) -> PlannedLeaseView:
     return PlannedLeaseView(
         job_id=live.lease.job_id,
         project=_project_of(view, live.lease.job_id),
@@ -74,7 +74,7 @@ def _continued(view: View, live: LiveLease, begins_s: float) -> PlannedLeaseView
 
 
 def _granted_later(
-    view: View, number: int, workers: tuple[int, ...], begins_s: float
+    view: PublishedState, number: int, workers: tuple[int, ...], begins_s: float
 ) -> PlannedLeaseView:
     engine = view.engine
     cluster, job_id = engine.cluster, engine.jobs.job_of[number].job_id
@@ -94,6 +94,6 @@ def _granted_later(
     )
 
 
-def _project_of(view: View, job_id: str) -> str:
+def _project_of(view: PublishedState, job_id: str) -> str:
     record = view.jobs.by_id.get(job_id)
     return "" if record is None else record.project

@@ -12,14 +12,14 @@ from scheduler.views.types import JobAhead
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import BoolArray
 
 #: The most jobs before a waiting one that its explanation names.
 MOST_AHEAD: Final = 10
 
 
-def order_waiting_jobs(view: View) -> list[str]:
+def order_waiting_jobs(view: PublishedState) -> list[str]:
     """Return the ids of the jobs that wait for their turn.
 
     Jobs with workers in the next round come first, then those furthest behind their share.
@@ -36,7 +36,7 @@ def order_waiting_jobs(view: View) -> list[str]:
     return [jobs.job_of[number].job_id for number in numbers.tolist()]
 
 
-def describe_ahead(view: View, before: Sequence[str]) -> tuple[JobAhead, ...]:
+def describe_ahead(view: PublishedState, before: Sequence[str]) -> tuple[JobAhead, ...]:
     """Describe the last jobs of the queue before a job, at most ``MOST_AHEAD``.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.projects.budgets import spending
+from scheduler.control.projects.budgets import spending_by_project
 from scheduler.domain.fair_share import factors
 from scheduler.engine.tables.jobs import HELD
 from scheduler.views.types import BudgetView
@@ -16,7 +16,7 @@ from scheduler.views.types import BudgetView
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class FairShare:
     of_share: float | None
 
 
-def fair_shares(view: View) -> Mapping[str, FairShare]:
+def fair_shares(view: PublishedState) -> Mapping[str, FairShare]:
     """Return the fair share of every entity; empty if the policy has no half-life."""
     engine = view.engine
     usage_s = engine.usage_s
@@ -62,7 +62,7 @@ def fair_shares(view: View) -> Mapping[str, FairShare]:
     }
 
 
-def budgets_of(view: View, *, now_s: float) -> Mapping[str, BudgetView]:
+def budgets_of(view: PublishedState, *, now_s: float) -> Mapping[str, BudgetView]:
     """Return the use of each project that has a budget."""
     budgets = view.budgets
     return {
@@ -73,13 +73,13 @@ def budgets_of(view: View, *, now_s: float) -> Mapping[str, BudgetView]:
             state="spent" if name in view.jobs.stopped else budgets.told.get(name, "ok"),
             month_end_s=budgets.month_end_s,
         )
-        for name, spent in spending(view, now_s=now_s).items()
+        for name, spent in spending_by_project(view, now_s=now_s).items()
     }
 
 
-def budget_words(view: View, project: str) -> str:
+def budget_words(view: PublishedState, project: str) -> str:
     """Return the text that a project's budget is spent, and when the next month begins."""
-    spent = spending(view, now_s=view.engine.now_s).get(project)
+    spent = spending_by_project(view, now_s=view.engine.now_s).get(project)
     limits = view.jobs.limits.get(project)
     if spent is None or limits is None:
         return f"the budget of project '{project}' was lifted; it goes on at once"
@@ -101,7 +101,7 @@ def _of(used: float, budget: float) -> str:
     return f"{used:.{digits}f} of {budget:g}"
 
 
-def _weights_of_policy(view: View) -> dict[str, float]:
+def _weights_of_policy(view: PublishedState) -> dict[str, float]:
     """Return the weights that the policy's own parameter gives, as in ``team-a:2,team-b:1``."""
     text = view.policy.choice.parameters.get("entity_weights", "")
     pairs = (part.rpartition(":") for part in text.split(",") if ":" in part)

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.nodes import NodeState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import FloatArray
     from scheduler.engine.rounds.certificate import Certificate
-    from scheduler.views.explain import Glance
+    from scheduler.views.explain import WaitingJobs
     from scheduler.views.metrics import Metrics
 
 
 def live_jobs(
-    view: View, job_ids: Iterable[str], glance: Glance, *, now_s: float
+    view: PublishedState, job_ids: Iterable[str], glance: WaitingJobs, *, now_s: float
 ) -> Mapping[str, LiveJob]:
     """Return the live state of active jobs; others are left out."""
     records = ((job_id, view.jobs.by_id.get(job_id)) for job_id in job_ids)
@@ -60,7 +60,9 @@ def live_jobs(
     }
 
 
-def _live_job(view: View, record: JobRecord, glance: Glance, *, now_s: float) -> LiveJob:
+def _live_job(
+    view: PublishedState, record: JobRecord, glance: WaitingJobs, *, now_s: float
+) -> LiveJob:
     lease_id = view.leases.of_job.get(record.job_id)
     live = None if lease_id is None else view.leases.by_id[lease_id]
     return LiveJob(
@@ -80,7 +82,7 @@ def _live_job(view: View, record: JobRecord, glance: Glance, *, now_s: float) ->
     )
 
 
-def _fairness(view: View, job_id: str, figures: FloatArray) -> float | None:
+def _fairness(view: PublishedState, job_id: str, figures: FloatArray) -> float | None:
     """Return a job's figure of the (N,) of all; None if it is unknown."""
     jobs = view.engine.jobs
     number = jobs.number_of.get(job_id)
@@ -88,13 +90,13 @@ def _fairness(view: View, job_id: str, figures: FloatArray) -> float | None:
     return None if math.isnan(figure) else figure
 
 
-def leases(view: View, *, now_s: float) -> tuple[LeaseView, ...]:
+def lease_views(view: PublishedState, *, now_s: float) -> tuple[LeaseView, ...]:
     """Return the leases in force by id."""
     held = view.leases.by_id
     return tuple(_lease(view, held[lease_id], now_s=now_s) for lease_id in sorted(held))
 
 
-def _lease(view: View, live: LiveLease, *, now_s: float) -> LeaseView:
+def _lease(view: PublishedState, live: LiveLease, *, now_s: float) -> LeaseView:
     lease = live.lease
     record = view.jobs.by_id.get(lease.job_id)
     running = "granted" if live.running_s is None else "running"
@@ -116,17 +118,17 @@ def _lease(view: View, live: LiveLease, *, now_s: float) -> LeaseView:
     )
 
 
-def nodes(view: View) -> tuple[NodeView, ...]:
+def node_views(view: PublishedState) -> tuple[NodeView, ...]:
     """Return every node by name."""
     return tuple(node_view(view, view.nodes.by_name[name]) for name in sorted(view.nodes.by_name))
 
 
-def node_view(view: View, node: NodeState) -> NodeView:
+def node_view(view: PublishedState, node: NodeState) -> NodeView:
     """Return one node."""
     return _node(view, node, _jobs_on_workers(view))
 
 
-def _jobs_on_workers(view: View) -> Mapping[int, list[str]]:
+def _jobs_on_workers(view: PublishedState) -> Mapping[int, list[str]]:
     """Return worker -> ids of the jobs that hold it, by lease."""
     found: dict[int, list[str]] = {}
     for lease_id in sorted(view.leases.by_id):
@@ -136,7 +138,7 @@ def _jobs_on_workers(view: View) -> Mapping[int, list[str]]:
     return found
 
 
-def _node(view: View, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeView:
+def _node(view: PublishedState, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeView:
     serving = view.engine.in_service
     workers = tuple(
         WorkerView(
@@ -181,7 +183,7 @@ def _common_problem(node: NodeState) -> str:
     return problems.pop() if len(problems) == 1 else ""
 
 
-def _state_of(view: View, node: NodeState) -> str:
+def _state_of(view: PublishedState, node: NodeState) -> str:
     if node.lost:
         return "lost"
     if node.order is NodeAction.CORDON or (node.order is None and node.doubt is not None):
@@ -193,7 +195,7 @@ def _state_of(view: View, node: NodeState) -> str:
     return "unknown" if node.last_seen_s is None else "ready"
 
 
-def cluster(view: View, glance: Glance, *, now_s: float) -> ClusterView:
+def cluster_view(view: PublishedState, glance: WaitingJobs, *, now_s: float) -> ClusterView:
     """Return the cluster in figures."""
     engine = view.engine
     number, ends_s = round_at(engine, now_s)
@@ -220,7 +222,7 @@ def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
     return {name: int(count) for name, count in zip(names, counts.tolist(), strict=True)}
 
 
-def allocation(view: View) -> AllocationView:
+def allocation_view(view: PublishedState) -> AllocationView:
     """Return the allocation in force, and how much of it has been received."""
     policy = view.policy
     shares = {job_id: shares_of(view, job_id) for job_id in view.jobs.by_id}
@@ -233,7 +235,7 @@ def allocation(view: View) -> AllocationView:
     )
 
 
-def deviation(view: View) -> tuple[float, float]:
+def allocation_deviation(view: PublishedState) -> tuple[float, float]:
     """Return the mean and largest |received - promised| over jobs, in rounds."""
     jobs = view.engine.jobs
     if not len(jobs):
@@ -242,7 +244,7 @@ def deviation(view: View) -> tuple[float, float]:
     return float(off.mean()), float(off.max())
 
 
-def policy_problem(view: View) -> str:
+def policy_problem(view: PublishedState) -> str:
     """Return why the policy in force gives no answer; empty if it does.
 
     Without jobs it is not asked, so its last failure does not predict the next answer.
@@ -253,7 +255,7 @@ def policy_problem(view: View) -> str:
     return f"policy '{policy.choice.name}' gives no answer: {policy.last_failure}"
 
 
-def policy_view(view: View) -> PolicyView:
+def policy_view(view: PublishedState) -> PolicyView:
     """Return the policy in force."""
     policy, proven = view.policy, view.engine.certificate
     return PolicyView(
@@ -283,7 +285,7 @@ def _known(figure: float) -> float | None:
     return None if math.isnan(figure) else round(figure, 6)
 
 
-def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
+def project_views(view: PublishedState, *, now_s: float) -> tuple[ProjectView, ...]:
     """Return every project that has limits or active jobs, by name."""
     running: Counter[str] = Counter()
     for live in view.leases.by_id.values():
@@ -308,7 +310,7 @@ def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
     )
 
 
-def throughputs(view: View) -> tuple[ThroughputView, ...]:
+def throughput_views(view: PublishedState) -> tuple[ThroughputView, ...]:
     """Return the known throughputs, by job type, scale factor and worker type."""
     return tuple(
         ThroughputView(
@@ -326,7 +328,7 @@ def throughputs(view: View) -> tuple[ThroughputView, ...]:
     )
 
 
-def sharing(view: View) -> tuple[PairView, ...]:
+def pair_views(view: PublishedState) -> tuple[PairView, ...]:
     """Return how much pairs of jobs slow down if they share workers, sorted."""
     return tuple(
         PairView(
@@ -342,7 +344,7 @@ def sharing(view: View) -> tuple[PairView, ...]:
     )
 
 
-def _use_by_project(view: View) -> dict[str, GpuFigures]:
+def _use_by_project(view: PublishedState) -> dict[str, GpuFigures]:
     """Return project -> use of the measured GPUs under leases."""
     found: dict[str, GpuFigures] = {}
     for lease_id in view.leases.used:
@@ -355,7 +357,7 @@ def _use_by_project(view: View) -> dict[str, GpuFigures]:
     return found
 
 
-def reservations(view: View) -> tuple[ReservedView, ...]:
+def reservation_views(view: PublishedState) -> tuple[ReservedView, ...]:
     """Return every reservation, by the start of its window."""
     engine, found = view.engine, []
     for one in engine.reservations:
@@ -376,9 +378,11 @@ def reservations(view: View) -> tuple[ReservedView, ...]:
     return tuple(found)
 
 
-def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> None:
+def update_gauges(
+    view: PublishedState, metrics: Metrics, glance: WaitingJobs, *, now_s: float
+) -> None:
     """Update the gauges."""
-    seen = cluster(view, glance, now_s=now_s)
+    seen = cluster_view(view, glance, now_s=now_s)
     metrics.set_jobs(seen.jobs, seen.waiting)
     metrics.set_losing(int((view.engine.jobs["wasted"] >= WORTH_TELLING).sum()))
     metrics.set_workers(seen.workers, seen.in_service, seen.busy)
@@ -388,7 +392,7 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
     metrics.set_use(_use_by_project(view))
     metrics.set_doubted(view.nodes.by_name.values())
     metrics.set_refused(sum(sum(n.refused.values()) for n in view.nodes.by_name.values()))
-    mean, largest = deviation(view)
+    mean, largest = allocation_deviation(view)
     metrics.set_deviation(mean=mean, largest=largest)
     metrics.set_round(seen.round_number)
     proven = view.engine.certificate
@@ -396,5 +400,5 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
         metrics.set_round_gap(proven.gap, proven.fluid_gap)
     metrics.set_budgets({name: one.part for name, one in budgets_of(view, now_s=now_s).items()})
     metrics.set_dues(dues_of_projects(view, glance.fairness))
-    metrics.set_reservations(reservations(view))
+    metrics.set_reservations(reservation_views(view))
     metrics.set_policy_failing(bool(view.policy.last_failure))

@@ -64,7 +64,7 @@ class Message:
             "content-type": "application/json",
             "webhook-id": self.message_id,
             "webhook-timestamp": at,
-            "webhook-signature": signature(secret, self.message_id, at, self.body),
+            "webhook-signature": sign_message(secret, self.message_id, at, self.body),
         }
 
 
@@ -73,7 +73,7 @@ def new_secret() -> str:
     return _PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
-def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
+def sign_message(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
     """Return the signature of a message.
 
     Raises:

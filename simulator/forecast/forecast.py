@@ -23,7 +23,7 @@ from policies.registry import make_policy
 from scheduler.control.admission import Admission
 from scheduler.control.facts.specs import engine_job
 from scheduler.control.jobs.submit import names_of
-from scheduler.control.jobs.table import restarts
+from scheduler.control.jobs.table import restart_costs
 from scheduler.control.leases.progress import keeps_steps, own_speed, steps_now
 from scheduler.control.state.copies import state_of
 from scheduler.domain.jobs.job import ALMOST_DONE, JobStatus
@@ -33,7 +33,7 @@ from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
 from simulator.forecast.standstill import Standstill
 from simulator.simulation import Simulation
-from simulator.world.beginning import Beginning, Held
+from simulator.world.beginning import Beginning, RunningLease
 from simulator.world.failures import FailureModel
 from simulator.world.overheads import Overheads
 
@@ -402,7 +402,7 @@ def _parked(
         deadline_s=record.deadline_s,
         attempts=record.attempts,
         steps_done=record.steps_done,
-        restarts=restarts(state, record.spec),
+        restarts=restart_costs(state, record.spec),
     )
     unknown = _unknown(sources, record, record.steps_done, speed=0.0)
     waits = sorted(record.waits_for & open_ended)
@@ -423,7 +423,9 @@ def _parked(
     )
 
 
-def _held(state: ControlState, prospects: list[_Prospect], now_s: float) -> tuple[Held, ...]:
+def _held(
+    state: ControlState, prospects: list[_Prospect], now_s: float
+) -> tuple[RunningLease, ...]:
     by_id = {one.job.job_id: one for one in prospects}
     return tuple(
         _lease(state, live, by_id[live.lease.job_id], now_s)
@@ -431,7 +433,7 @@ def _held(state: ControlState, prospects: list[_Prospect], now_s: float) -> tupl
     )
 
 
-def _lease(state: ControlState, live: LiveLease, one: _Prospect, now_s: float) -> Held:
+def _lease(state: ControlState, live: LiveLease, one: _Prospect, now_s: float) -> RunningLease:
     launch_s = 0.0
     if live.running_s is None:
         launch_s = max(live.lease.start_s + one.launch_s - now_s, 0.0)
@@ -447,7 +449,7 @@ def _lease(state: ControlState, live: LiveLease, one: _Prospect, now_s: float) -
             over = live.deadline_s, EndReason.RELEASED
         case _:
             over = live.deadline_s, EndReason.CANCELLED
-    return Held(lease=live.lease, steps_done=one.steps_done, launch_s=launch_s, over=over)
+    return RunningLease(lease=live.lease, steps_done=one.steps_done, launch_s=launch_s, over=over)
 
 
 def _speed(state: ControlState, sources: _Sources, record: JobRecord, live: LiveLease) -> float:

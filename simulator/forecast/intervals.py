@@ -117,11 +117,11 @@ class Futures:
         (row,) = np.flatnonzero(problem.job_number == number)
         submitted_s = problem.now_s - float(problem.age_s[row])
         self.alone_s = ends(iter(()))
-        found = [ends(draw(past, problem.now_s, rng)) for _ in range(futures)]
+        found = [ends(draw_futures(past, problem.now_s, rng)) for _ in range(futures)]
         self.completion: FloatArray = np.sort([one for one in found if one is not None])
 
 
-def draw(past: Arrivals, now: float, rng: np.random.Generator) -> Iterator[Arrivals]:
+def draw_futures(past: Arrivals, now: float, rng: np.random.Generator) -> Iterator[Arrivals]:
     """Yield possible future arrivals: consecutive pieces of the past.
 
     They end as far ahead as the past goes back: it says nothing about later times, and the rate of

@@ -67,7 +67,7 @@ class RunOutcome:
     bad_input: bool = False
 
 
-class Listener(Protocol):
+class RunListener(Protocol):
     """Receives the progress of runs, by their position in the list."""
 
     def started(self, index: int) -> None:
@@ -87,7 +87,7 @@ def process_count(wanted: int | None, runs: int) -> int:
 
 
 def run_all(
-    requests: Sequence[SimulationRequest], *, processes: int, listener: Listener
+    requests: Sequence[SimulationRequest], *, processes: int, listener: RunListener
 ) -> list[RunOutcome]:
     """Run simulations, at most ``processes`` at a time.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from simulator.many.parallel import Listener, RunOutcome
+    from simulator.many.parallel import RunListener, RunOutcome
     from simulator.progress import Progress
 
 
@@ -23,7 +23,7 @@ _REDRAWN_EVERY_S: Final = 0.25
 
 
 @contextmanager
-def show_progress(labels: Sequence[str], *, log: bool = True) -> Iterator[Listener]:
+def show_progress(labels: Sequence[str], *, log: bool = True) -> Iterator[RunListener]:
     """Yield a listener that shows the progress of runs.
 
     Args:

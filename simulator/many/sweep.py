@@ -28,7 +28,7 @@ _FILES: Final = ("trace", "throughputs", "cluster", "overheads", "failures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class SweepCell:
     """One run of the grid.
 
     Attributes:
@@ -83,7 +83,7 @@ class CellStore:
         self._version = version
         self._digests: dict[str, str] = {}
 
-    def find(self, cell: Cell) -> CellResult | None:
+    def find(self, cell: SweepCell) -> CellResult | None:
         """Return the cell's result if it was finished before from the same inputs."""
         try:
             stored = json.loads(self._path(cell).read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ class CellStore:
             return None  # not finished, or not readable: it is run again
         return _result(cell, figures)
 
-    def put(self, cell: Cell, summary: Summary) -> CellResult:
+    def put(self, cell: SweepCell, summary: Summary) -> CellResult:
         """Store a cell, whole or not at all, and return its result."""
         figures = summary.to_dict(timings=False)
         stored = {
@@ -106,13 +106,13 @@ class CellStore:
             file.write(json.dumps(stored, indent=2) + "\n")
         return _result(cell, figures)
 
-    def _path(self, cell: Cell) -> Path:
+    def _path(self, cell: SweepCell) -> Path:
         text = json.dumps(self._inputs(cell), sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         policy = re.sub(r"[^\w.+=,-]+", "-", cell.request.label)
         return self._folder / f"{policy}-{cell.rate_per_hour:g}-{cell.seed}-{key}.json"
 
-    def _inputs(self, cell: Cell) -> dict[str, Any]:
+    def _inputs(self, cell: SweepCell) -> dict[str, Any]:
         """Return all inputs that determine the result; files count by their content."""
         inputs = asdict(cell.request)
         for name in _FILES:
@@ -132,7 +132,7 @@ class CellStore:
         return self._digests[name]
 
 
-def _result(cell: Cell, figures: Mapping[str, str | int | float | None]) -> CellResult:
+def _result(cell: SweepCell, figures: Mapping[str, str | int | float | None]) -> CellResult:
     return CellResult(
         policy=cell.request.label,
         rate_per_hour=cell.rate_per_hour,

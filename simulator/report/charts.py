@@ -153,7 +153,7 @@ def allocation_by_job_type(result: SimulationResult, unit: TimeUnit) -> _Figure:
     return _stacked(result, unit, names, share)
 
 
-def rounded(values: FloatArray) -> list[float | None]:
+def round_values(values: FloatArray) -> list[float | None]:
     """Return the values with six digits, which is more than a screen shows; None if not finite."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values.tolist()]
 
@@ -196,8 +196,8 @@ def _line(index: int, result: SimulationResult, x: FloatArray, y: FloatArray) ->
         "type": "scatter",
         "mode": "lines",
         "name": result.summary.policy,
-        "x": rounded(x),
-        "y": rounded(y),
+        "x": round_values(x),
+        "y": round_values(y),
         "line": {**policy_line(index), "shape": "hv"},
     }
 
@@ -211,8 +211,8 @@ def _stacked(
             "type": "scatter",
             "mode": "lines",
             "name": name,
-            "x": rounded(time_s / unit.seconds),
-            "y": rounded(mean[:, i]),
+            "x": round_values(time_s / unit.seconds),
+            "y": round_values(mean[:, i]),
             "stackgroup": "x",
             "line": {"width": 0.5, "shape": "hv", "color": KIND_COLOURS[i % len(KIND_COLOURS)]},
             "fillcolor": KIND_COLOURS[i % len(KIND_COLOURS)],

@@ -12,7 +12,7 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from simulator.report.slices import drawing
+from simulator.report.slices import draw_slices
 from simulator.staging import staged_file
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def write_chrome_trace(
         max_samples: above this, a counter shows the last value of each of ``max_samples``
             intervals.
     """
-    drawn = drawing(result.leases, limit=max_slices)
+    drawn = draw_slices(result.leases, limit=max_slices)
     with staged_file(path) as file:
         file.write('{"displayTimeUnit":"ms","otherData":')
         file.write(_json(_about(result, drawn)))

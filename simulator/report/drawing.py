@@ -62,7 +62,7 @@ class _Axis:
         return f"{tick:.0%}" if self.percent else f"{tick:,.10g}"
 
 
-def draw(figure: Mapping[str, Any], *, width: int = 720, height: int = 360) -> str:
+def draw_svg(figure: Mapping[str, Any], *, width: int = 720, height: int = 360) -> str:
     """Return a figure as an SVG document.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.report.slices import drawing
+from simulator.report.slices import draw_slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_BARS: Final = 3000
 MAX_WORKERS: Final = 64
 
 
-def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
+def gantt_columns(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
     """Return the bars as columns, from which the page draws a chart on request.
 
     Returns:
@@ -39,7 +39,7 @@ def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
     shown = _chosen_workers(result)
     row = {worker: r for r, worker in enumerate(shown)}
     leases = _on(result.leases, row)
-    drawn = drawing(leases, limit=MAX_BARS)
+    drawn = draw_slices(leases, limit=MAX_BARS)
     bars = drawn.slices
     jobs = {bar.held.job_id: bar.held.job_type for bar in bars}
     index = {job_id: i for i, job_id in enumerate(jobs)}

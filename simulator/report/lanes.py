@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Held(Protocol):
+class HeldWorkers(Protocol):
     """A stretch of time for which workers are held: a lease, or several that follow on."""
 
     @property
@@ -24,10 +24,10 @@ class Held(Protocol):
         """The end."""
 
 
-HeldT = TypeVar("HeldT", bound=Held)
+HeldT = TypeVar("HeldT", bound=HeldWorkers)
 
 
-def lanes(leases: Sequence[HeldT]) -> Iterator[tuple[HeldT, int, int]]:
+def assign_lanes(leases: Sequence[HeldT]) -> Iterator[tuple[HeldT, int, int]]:
     """Yield every lease on every worker that it holds, as (lease, worker, lane).
 
     The lane is the lowest number at which the lease overlaps no other on that worker: 0 if the job

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.report import charts
-from simulator.report.gantt import gantt
+from simulator.report.gantt import gantt_columns
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.staging import staged_file
 from simulator.tables.columns import COLUMNS
@@ -108,7 +108,7 @@ def _figures(results: Sequence[SimulationResult]) -> dict[str, Any]:
             "worker_type": [charts.allocation_by_worker_type(r, unit) for r in results],
             "job_type": [charts.allocation_by_job_type(r, unit) for r in results],
         },
-        "gantts": [gantt(r, unit) for r in results],
+        "gantts": [gantt_columns(r, unit) for r in results],
         "palette": list(charts.KIND_COLOURS),
     }
 

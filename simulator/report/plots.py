@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.errors import ParameterError
 from simulator.report import charts
-from simulator.report.drawing import draw
+from simulator.report.drawing import draw_svg
 from simulator.staging import staged_file
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Plot:
     @property
     def svg(self) -> str:
         """The figure as an SVG document; the same results give the same bytes."""
-        return draw(self.figure, width=self.width, height=self.height)
+        return draw_svg(self.figure, width=self.width, height=self.height)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the SVG, whole or not at all.

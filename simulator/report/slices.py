@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from simulator.report.lanes import lanes
+from simulator.report.lanes import assign_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ class Drawing:
     merged_below_s: float
 
 
-def drawing(leases: Sequence[LeaseSpan], *, limit: int) -> Drawing:
+def draw_slices(leases: Sequence[LeaseSpan], *, limit: int) -> Drawing:
     """Return at most ``limit`` slices (or one per lane, if that is more) for all the leases.
 
     Args:
@@ -100,7 +100,8 @@ def drawing(leases: Sequence[LeaseSpan], *, limit: int) -> Drawing:
         limit: most slices that the viewer can show.
     """
     pieces = [
-        _slice(stretch, worker, lane) for stretch, worker, lane in lanes(list(_joined(leases)))
+        _slice(stretch, worker, lane)
+        for stretch, worker, lane in assign_lanes(list(_joined(leases)))
     ]
     if len(pieces) <= limit:
         return Drawing(slices=tuple(pieces), merged_below_s=0.0)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class FigureColumn:
     """One figure of a summary, ready to be shown.
 
     Attributes:
@@ -85,7 +85,7 @@ def _seconds(seconds: float) -> str:
 
 #: Figures that depend on the inputs and the seed only.
 COLUMNS: Final = (
-    Column(
+    FigureColumn(
         key="jobs_completed",
         title="jobs done",
         unit="",
@@ -93,7 +93,7 @@ COLUMNS: Final = (
         meaning="Jobs of the window that completed.",
         show=_count,
     ),
-    Column(
+    FigureColumn(
         key="average_jct_s",
         title="average JCT",
         unit="h",
@@ -101,7 +101,7 @@ COLUMNS: Final = (
         meaning="Mean time from a job's arrival to its last step.",
         show=format_hours,
     ),
-    Column(
+    FigureColumn(
         key="p50_jct_s",
         title="median JCT",
         unit="h",
@@ -109,7 +109,7 @@ COLUMNS: Final = (
         meaning="Half of the jobs took no longer.",
         show=format_hours,
     ),
-    Column(
+    FigureColumn(
         key="p95_jct_s",
         title="p95 JCT",
         unit="h",
@@ -117,7 +117,7 @@ COLUMNS: Final = (
         meaning="19 of 20 jobs took no longer.",
         show=format_hours,
     ),
-    Column(
+    FigureColumn(
         key="makespan_s",
         title="makespan",
         unit="h",
@@ -125,7 +125,7 @@ COLUMNS: Final = (
         meaning="The end of the run.",
         show=format_hours,
     ),
-    Column(
+    FigureColumn(
         key="utilisation",
         title="utilisation",
         unit="",
@@ -133,7 +133,7 @@ COLUMNS: Final = (
         meaning="Worker-seconds under a lease over all worker-seconds.",
         show=_percent,
     ),
-    Column(
+    FigureColumn(
         key="rho_mean",
         title="mean rho",
         unit="",
@@ -141,7 +141,7 @@ COLUMNS: Final = (
         meaning="JCT over the JCT on a 1/n share of the cluster; below 1 is better than alone.",
         show=_ratio,
     ),
-    Column(
+    FigureColumn(
         key="rho_max",
         title="worst rho",
         unit="",
@@ -149,7 +149,7 @@ COLUMNS: Final = (
         meaning="The rho of the job that was treated worst.",
         show=_ratio,
     ),
-    Column(
+    FigureColumn(
         key="cost_usd",
         title="cost",
         unit="USD",
@@ -157,7 +157,7 @@ COLUMNS: Final = (
         meaning="Price of the worker-seconds held.",
         show=format_amount,
     ),
-    Column(
+    FigureColumn(
         key="slo_violations",
         title="SLOs missed",
         unit="",
@@ -165,7 +165,7 @@ COLUMNS: Final = (
         meaning="Jobs that were not complete by their deadline.",
         show=_count,
     ),
-    Column(
+    FigureColumn(
         key="preemptions",
         title="preemptions",
         unit="",
@@ -173,7 +173,7 @@ COLUMNS: Final = (
         meaning="Leases that ended before their job did.",
         show=_count,
     ),
-    Column(
+    FigureColumn(
         key="launching",
         title="launching",
         unit="",
@@ -181,7 +181,7 @@ COLUMNS: Final = (
         meaning="Share of the time under leases that launches and restores took.",
         show=_percent,
     ),
-    Column(
+    FigureColumn(
         key="lease_extension_rate",
         title="leases extended",
         unit="",
@@ -189,7 +189,7 @@ COLUMNS: Final = (
         meaning="Share of leases that continued into the next round.",
         show=_percent,
     ),
-    Column(
+    FigureColumn(
         key="rounds",
         title="rounds",
         unit="",
@@ -201,7 +201,7 @@ COLUMNS: Final = (
 
 #: Figures that differ from run to run; for the terminal only.
 TIMING_COLUMNS: Final = (
-    Column(
+    FigureColumn(
         key="solve_median_s",
         title="solve p50",
         unit="ms",
@@ -209,7 +209,7 @@ TIMING_COLUMNS: Final = (
         meaning="Median time of computing an allocation.",
         show=_milliseconds,
     ),
-    Column(
+    FigureColumn(
         key="cpu_s",
         title="CPU",
         unit="s",

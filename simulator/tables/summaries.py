@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from simulator.result import Summary
-    from simulator.tables.columns import Column
+    from simulator.tables.columns import FigureColumn
 
 #: The most important first: a narrow terminal shows as many as fit, the report shows all.
 _KEYS = (
@@ -83,7 +83,7 @@ def summaries_html(summaries: Sequence[Summary]) -> str:
     return f"<table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
+def _table(summaries: Sequence[Summary], columns: Sequence[FigureColumn]) -> Table:
     from rich.table import Table  # noqa: PLC0415 - keeps the start quick
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
@@ -103,7 +103,7 @@ def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
     return table
 
 
-def _shown(summaries: Sequence[Summary], *, timings: bool) -> list[Column]:
+def _shown(summaries: Sequence[Summary], *, timings: bool) -> list[FigureColumn]:
     """Return the columns to show; without cost and missed SLOs if they are 0 in all runs."""
     every = {column.key: column for column in (*COLUMNS, *(TIMING_COLUMNS if timings else ()))}
     idle = {
@@ -114,7 +114,7 @@ def _shown(summaries: Sequence[Summary], *, timings: bool) -> list[Column]:
     return [every[key] for key in _KEYS if key in every and key not in idle]
 
 
-def _heading(column: Column) -> str:
+def _heading(column: FigureColumn) -> str:
     """Two lines, the last word or the unit below, and a blank under the star."""
     first, _, second = column.title.partition(" ")
     unit = f"({column.unit})" if column.unit else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class RunningLease:
     """A lease in force at the start of a run.
 
     Attributes:
@@ -54,7 +54,7 @@ class Beginning:
     admission: Admission
     now_s: float
     timers: Mapping[str, float]
-    held: tuple[Held, ...]
+    held: tuple[RunningLease, ...]
     total_steps: FloatArray
     safe_steps: FloatArray
     most_left: FloatArray

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
+class NodeOutage:
     """A node that dies with everything on it, and comes back empty.
 
     Attributes:
@@ -56,7 +56,7 @@ class FailureModel:
     straggler_speed: float = 0.5
     job_mtbf_s: float = math.inf
     checkpoint_interval_s: float = 600.0
-    outages: tuple[Outage, ...] = ()
+    outages: tuple[NodeOutage, ...] = ()
     mishaps: tuple[tuple[str, Mishap], ...] = ()
 
     def mishaps_of_jobs(self) -> dict[str, list[Mishap]]:
@@ -151,11 +151,11 @@ def _fields(entry: Any, what: str, required: tuple[str, ...], more: tuple[str, .
     return entry
 
 
-def _outage(entry: Any) -> Outage:
+def _outage(entry: Any) -> NodeOutage:
     fields = _fields(entry, "outages", ("node", "lost_s"), ("back_s",))
     lost_s = _number(fields, "lost_s", -1e-300)
     back_s = _number(fields, "back_s", lost_s) if "back_s" in fields else math.inf
-    return Outage(node=str(fields["node"]), lost_s=lost_s, back_s=back_s)
+    return NodeOutage(node=str(fields["node"]), lost_s=lost_s, back_s=back_s)
 
 
 def _mishap(entry: Any) -> tuple[str, Mishap]:

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from agent.reconcile import (
+    DesiredView,
     Forget,
-    Held,
+    HeldLease,
     Kill,
     Notice,
     Refuse,
     Renew,
     Start,
     Terminate,
-    View,
-    accept,
-    decide,
-    remember,
+    accept_desired,
+    decide_actions,
+    view_of_adopted,
     wake_at,
 )
 from scheduler.protocol.desired import LEFT_EARLY
@@ -206,9 +206,9 @@ class SimulatedRun:
             return self.total
         return min(self.base + self.rate * max(now_s - self.since_s, 0.0), self.total)
 
-    def held(self) -> Held:
+    def held(self) -> HeldLease:
         """Return the state of the lease for the reconciliation."""
-        return Held(
+        return HeldLease(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
             job_id=self.lease.job_id,
@@ -248,7 +248,7 @@ class SimulatedNode:
         self.worker_types = worker_types
         self.world = world
         self.margin_s = margin_s
-        self.view = View()
+        self.view = DesiredView()
         self.incarnation = world.now_s()
         self.sequence = 0
         self.crashed = False
@@ -270,7 +270,7 @@ class SimulatedNode:
 
     def accept(self, desired: Desired, *, sent_s: float) -> None:
         """Apply a desired set."""
-        self.view = accept(self.view, desired, sent_s=sent_s)
+        self.view = accept_desired(self.view, desired, sent_s=sent_s)
         self.act()
 
     def act(self) -> bool:
@@ -338,7 +338,7 @@ class SimulatedNode:
         """Begin a new incarnation that adopts the jobs, and has no desired set."""
         self._begin_incarnation()
         self.crashed = crashed
-        self.view = remember(self.view, [run.held() for run in self.runs.values()])
+        self.view = view_of_adopted(self.view, [run.held() for run in self.runs.values()])
 
     def reboot(self) -> None:
         """Lose every process; the records of the leases are still on the disk."""
@@ -352,13 +352,13 @@ class SimulatedNode:
         for run in self._alive():
             self._end(run, LeaseEnd.LOST)
         self.runs.clear()
-        self.view = View()
+        self.view = DesiredView()
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
         self.incarnation = max(self.world.now_s(), math.nextafter(self.incarnation, math.inf))
         self.sequence = 0
-        self.view = View(term=self.view.term, revision=self.view.revision)
+        self.view = DesiredView(term=self.view.term, revision=self.view.revision)
 
     # -- decisions --------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class SimulatedNode:
 
     def _decide(self) -> bool:
         held = [run.held() for run in self.runs.values()]
-        actions = decide(self.view, held, now_s=self.world.now_s(), margin_s=self.margin_s)
+        actions = decide_actions(self.view, held, now_s=self.world.now_s(), margin_s=self.margin_s)
         changed = [self._perform(action) for action in actions]
         return any(changed)
 

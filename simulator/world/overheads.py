@@ -68,13 +68,13 @@ def _row_of(overhead: Overhead) -> tuple[float, ...]:
     return tuple(getattr(overhead, name) for name in _SECONDS)
 
 
-def columns(overheads: Iterable[Overhead]) -> NDArray[np.void]:
+def overhead_rows(overheads: Iterable[Overhead]) -> NDArray[np.void]:
     """Return overheads as rows of an array with the fields of ``Overhead``."""
     return np.array([_row_of(overhead) for overhead in overheads], dtype=_ROW)
 
 
 class OverheadRows:
-    """The cost of each job's newest lease: rows as ``columns`` makes them.
+    """The cost of each job's newest lease: rows as ``overhead_rows`` makes them.
 
     Args:
         overheads: of the N jobs.
@@ -84,7 +84,7 @@ class OverheadRows:
     def __init__(self, overheads: Iterable[Overhead], worker_types: Sequence[str]) -> None:
         all_of_them = list(overheads)
         #: (N,) changed in place.
-        self.rows = columns(all_of_them)
+        self.rows = overhead_rows(all_of_them)
         self._varied = {i: one for i, one in enumerate(all_of_them) if one.workers}
         self._worker_types = worker_types
 

@@ -29,11 +29,11 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from messages import Messages
 from world import NODES, World
 
-from agent.reconcile import View, accept, decide
+from agent.reconcile import DesiredView, accept_desired, decide_actions
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.desired import desired_from_dict
-from scheduler.protocol.reading import decoded
+from scheduler.protocol.reading import decode_json
 
 #: Messages that are under way at once, and after how many of these the states are checked.
 AT_ONCE, CHECK_EVERY = 50, 5
@@ -164,11 +164,11 @@ class Fuzzer:
         desired = await self.world.service.desired_json("real", after=(0, 0), wait_s=0.0)
         message = json.loads(desired)
         try:
-            read = desired_from_dict(decoded(self.messages.encoded(message)))
+            read = desired_from_dict(decode_json(self.messages.encoded(message)))
         except InputError:
             self.tally.count("told", read=False)
             return
-        decide(accept(View(), read, sent_s=0.0), (), now_s=0.0, margin_s=1.0)
+        decide_actions(accept_desired(DesiredView(), read, sent_s=0.0), (), now_s=0.0, margin_s=1.0)
         self.tally.count("told", read=True)
 
     async def line(self, number: int, secrets: list[str]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.kubernetes.client import KubernetesError
 from agent.kubernetes.names import OWN, is_ours, uid_of
-from agent.kubernetes.node.workers import claims, full_name
+from agent.kubernetes.node.workers import claimed_accelerators, full_name
 from agent.kubernetes.pods.watch import PodWatch
 from scheduler.errors import InputError
 
@@ -130,7 +130,7 @@ class PodCounter:
 
     def _counts(self, pod: Mapping[str, Any]) -> bool:
         try:
-            return not is_ours(pod, instance=self._instance) and bool(claims(pod))
+            return not is_ours(pod, instance=self._instance) and bool(claimed_accelerators(pod))
         except Exception as error:  # noqa: BLE001 - pods may hold anything
             _log.warning("what pod %s holds cannot be told: %s", full_name(pod), error)
             return False
@@ -199,7 +199,11 @@ class PodCounter:
 
 
 def _entry(pod: Mapping[str, Any]) -> tuple[str, str, Counter[str]]:
-    return str((pod.get("spec") or {}).get("nodeName") or ""), full_name(pod), claims(pod)
+    return (
+        str((pod.get("spec") or {}).get("nodeName") or ""),
+        full_name(pod),
+        claimed_accelerators(pod),
+    )
 
 
 async def count_pods(counter: PodCounter, stop: asyncio.Event) -> None:

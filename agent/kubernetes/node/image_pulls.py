@@ -129,7 +129,7 @@ def pull_labels(*, node: str, settings: PodSettings) -> dict[str, str]:
     }
 
 
-def outcome(pod: Mapping[str, Any]) -> bool | None:
+def pull_outcome(pod: Mapping[str, Any]) -> bool | None:
     """Return whether a pod has brought its image; None while that is open."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or []:
@@ -230,7 +230,7 @@ class ImagePuller:
         self._not_before[image.name] = began_s + AGAIN_S
         end_s = began_s + PULL_MOST_S
         try:
-            while (brought := outcome(made)) is None and lease_clock_s() < end_s:
+            while (brought := pull_outcome(made)) is None and lease_clock_s() < end_s:
                 await asyncio.sleep(self._look_every_s)
                 made = await self._client.pod(namespace, name)
         except MissingError:

@@ -98,7 +98,7 @@ def full_name(pod: Mapping[str, Any]) -> str:
     return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
-def obstacle(node: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> str:
+def placement_obstacle(node: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> str:
     """Return why nothing new may be placed on a node; empty if it may."""
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
@@ -113,7 +113,7 @@ def obstacle(node: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) 
     return ""
 
 
-def claims(pod: Mapping[str, Any]) -> Counter[str]:
+def claimed_accelerators(pod: Mapping[str, Any]) -> Counter[str]:
     """Return how much of each accelerator resource a pod holds; empty once it has ended."""
     if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
         return Counter()
@@ -196,7 +196,7 @@ class NodeInventory:
         """Take in all pods on the node; those of this installation are skipped."""
         found = {}
         for pod in pods:
-            if not is_ours(pod, instance=self.instance) and (own := claims(pod)):
+            if not is_ours(pod, instance=self.instance) and (own := claimed_accelerators(pod)):
                 found[full_name(pod)] = own
         self.read_strangers(found)
 
@@ -237,7 +237,7 @@ class NodeInventory:
             ]
             for index, name in zip(free, takers, strict=False):
                 found[index] = f"taken by pod {name}"
-        if why := obstacle(self.node, self.tolerations):
+        if why := placement_obstacle(self.node, self.tolerations):
             for worker in self._workers:
                 if worker.index not in self._bound:
                     found.setdefault(worker.index, why)

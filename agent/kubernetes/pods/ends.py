@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.bring_code import LATE
 from agent.kubernetes.names import ENDING, JOB_ENDED, without_secrets_of_pods
 from agent.kubernetes.templates.template import CODE, CONTAINER
-from agent.process.endings import classify
+from agent.process.endings import classify_ending
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
 from scheduler.protocol.reports import LeaseEnd
@@ -177,7 +177,7 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         others=others,
         code_exit=bounds.exit_code(brought.get("exitCode")),
         code_oom=brought.get("reason") == "OOMKilled",
-        code_words=bounds.words(str(brought.get("message") or "").strip()),
+        code_words=bounds.clean_text(str(brought.get("message") or "").strip()),
         step=_step(pod, conditions),
     )
 
@@ -237,7 +237,7 @@ def _devices(container: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None:
+def start_failure(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None:
     """Return how a lease ends if its pod cannot start; None while it may.
 
     Args:
@@ -259,7 +259,9 @@ def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None
     return LeaseEnd.LOST
 
 
-def overdue(look: PodLook, *, waited_s: float, bounds: StartBounds) -> tuple[str, str] | None:
+def stalled_launch(
+    look: PodLook, *, waited_s: float, bounds: StartBounds
+) -> tuple[str, str] | None:
     """Return the problem of a stalled launch, as a word and a message.
 
     Args:
@@ -268,7 +270,7 @@ def overdue(look: PodLook, *, waited_s: float, bounds: StartBounds) -> tuple[str
         bounds: the limits.
 
     Returns:
-        None while it is in time, or if Kubernetes itself reports the trouble: see ``verdict``.
+        None while it is in time, or if Kubernetes itself reports the trouble: see ``start_failure``.
     """
     if look.job_over or look.running or look.reason_code:
         return None
@@ -334,7 +336,7 @@ def end_of(
         "oom_own": look.oom,
         "memory_error": False,
     }
-    end, message = classify(
+    end, message = classify_ending(
         ending,
         noticed=orders.noticed,
         unwanted=orders.unwanted,

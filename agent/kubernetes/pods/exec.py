@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientWebSocketResponse
 
-    from agent.backend import Output
+    from agent.backend import CommandOutput
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -58,7 +58,7 @@ class PodCommand:
         self._socket, self._stopping = socket, stopping
         self._streams = {_STDOUT: _Stream(), _STDERR: _Stream()}
         names = {"out": _STDOUT, "err": _STDERR}
-        self.outputs: Mapping[str, Output] = {n: self._streams[c] for n, c in names.items()}
+        self.outputs: Mapping[str, CommandOutput] = {n: self._streams[c] for n, c in names.items()}
         self._code: int | None = None
         self._ended = asyncio.Event()
         self._reading = asyncio.create_task(self._read())

@@ -68,13 +68,13 @@ def launch_command(lease: DesiredLease, launch: Launch) -> list[str]:
         lease: the lease.
         launch: see ``PodOptions``.
     """
-    words = [literal(word) for word in lease.command]
+    words = [kubelet_literal(word) for word in lease.command]
     if launch == "per-node" or len(lease.local_ranks) == 1:
         return words
-    return ["/bin/sh", "-c", literal(LAUNCHER), "leasehold", *words]
+    return ["/bin/sh", "-c", kubelet_literal(LAUNCHER), "leasehold", *words]
 
 
-def literal(word: str) -> str:
+def kubelet_literal(word: str) -> str:
     """Return a word that the kubelet turns back into this one.
 
     It replaces ``$(NAME)`` by a variable and ``$$`` by ``$``, and leaves other dollars alone.

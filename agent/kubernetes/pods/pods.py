@@ -30,14 +30,14 @@ from agent.kubernetes.pods.code import (
     code_volume,
     for_the_jobs_user,
 )
-from agent.kubernetes.pods.launch import launch_command, literal
+from agent.kubernetes.pods.launch import kubelet_literal, launch_command
 from agent.kubernetes.templates.device_variables import chooses_devices
 from agent.kubernetes.templates.options import pod_options
 from agent.kubernetes.templates.template import (
     CONTAINER,
     RESERVED,
     check_template,
-    merge,
+    merge_template,
     without_devices,
 )
 from scheduler.domain.jobs.trace_ids import TRACEPARENT, traceparent
@@ -182,7 +182,7 @@ def build_pod(
     if before:
         pod["spec"]["initContainers"] = before
     template = {key: part for key, part in options.template.items() if key in {"metadata", "spec"}}
-    made = without_devices(merge(pod, template))
+    made = without_devices(merge_template(pod, template))
     return for_the_jobs_user(made, otherwise=USER) if lease.upload else made
 
 
@@ -398,7 +398,11 @@ def _environment(
     secret: str,
 ) -> list[dict[str, Any]]:
     """Return the variables; those of the node's address first, since others refer to them."""
-    own = {name: literal(value) for name, value in lease.env.items() if not chooses_devices(name)}
+    own = {
+        name: kubelet_literal(value)
+        for name, value in lease.env.items()
+        if not chooses_devices(name)
+    }
     told: dict[str, object] = {"PYTHONUNBUFFERED": "1"}
     told |= {TRACEPARENT: traceparent(lease.job_id, lease.attempt)} | own
     told |= _gang_environment(lease, options)

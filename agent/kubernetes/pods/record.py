@@ -24,7 +24,7 @@ from agent.logs.matching import found_before
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
 from scheduler.protocol.desired import lease_from_dict
-from scheduler.protocol.reading import Reader, decoded
+from scheduler.protocol.reading import Reader, decode_json
 from scheduler.protocol.reports import LeaseEnd, LeaseReport
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class PodRecord(LeaseRecord):
         self.advance(*found_before(self.found_file))
         data = Reader({})
         with contextlib.suppress(OSError, InputError):
-            data = Reader.of(decoded(self.file.read_bytes()))
+            data = Reader.of(decode_json(self.file.read_bytes()))
         with contextlib.suppress(InputError):
             if data.data.get("boot") == self.boot:
                 self.deadline_s = data.number("deadline_s")
@@ -279,7 +279,7 @@ def adopted(
     metadata = pod.get("metadata") or {}
     try:
         text = (metadata.get("annotations") or {}).get(LEASE_JSON, "")
-        lease = lease or lease_from_dict(decoded(text))
+        lease = lease or lease_from_dict(decode_json(text))
     except InputError:
         return None
     tenant = tenant_of(lease, _variable(pod, "LEASEHOLD_SECRET"))
@@ -307,8 +307,8 @@ def asked_for(folder: Path, *, known: Container[int]) -> Iterator[tuple[Path, De
     """
     for file in sorted(folder.glob("*.json")):
         try:
-            data = Reader.of(decoded(file.read_bytes()))
-            lease = lease_from_dict(decoded(data.text("lease", longest=FILE_BYTES)))
+            data = Reader.of(decode_json(file.read_bytes()))
+            lease = lease_from_dict(decode_json(data.text("lease", longest=FILE_BYTES)))
             uid = data.maybe("uid", longest=LONGEST_NAME)
             asked = bool(uid) or ("asked" in data.data and data.flag("asked"))
         except (OSError, InputError):

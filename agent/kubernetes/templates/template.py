@@ -77,7 +77,7 @@ _OWNED_VARIABLES: Final = frozenset(
 )
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge_template(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return one object merged over another; neither is changed.
 
     ``None`` removes a plain value; objects and lists stay.
@@ -88,7 +88,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(merged.get(name), dict | list):
                 merged.pop(name, None)
         elif isinstance(value, dict) and isinstance(merged.get(name), dict):
-            merged[name] = merge(merged[name], value)
+            merged[name] = merge_template(merged[name], value)
         elif isinstance(value, list) and name in _ADDED:
             merged[name] = [
                 *merged.get(name, []),
@@ -246,7 +246,7 @@ def _merge_items(base: list[Any], over: list[Any], key: str) -> list[Any]:
     for item in over:
         name = item.get(key) if isinstance(item, dict) else None
         if name is not None and name in places:
-            merged[places[name]] = merge(merged[places[name]], item)
+            merged[places[name]] = merge_template(merged[places[name]], item)
         else:
             merged.append(item)
     return merged

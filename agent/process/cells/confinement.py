@@ -184,7 +184,7 @@ def reach(uid: int | None, path: Path, *, folder: Path, work: Path) -> Reach:
     return Reach(uid=uid, base=None, name=path)
 
 
-def discard(folder: Path, rubbish: Path) -> None:
+def discard_folder(folder: Path, rubbish: Path) -> None:
     """Remove a folder of a job, which may take long: in a thread of its own.
 
     Args:

@@ -37,7 +37,7 @@ def count_pods(
     Reads the pods of every namespace, so that no agent has to, and writes by node what those hold
     that are not of this installation. The chart runs it; see `kubernetes.foreign_pods` of agents.
     """
-    from agent.kubernetes.client import connect  # noqa: PLC0415 - with the extra
+    from agent.kubernetes.client import connect_client  # noqa: PLC0415 - with the extra
     from agent.kubernetes.node.foreign_pods import PodCounter, place_of  # noqa: PLC0415 - as above
     from agent.kubernetes.node.foreign_pods import count_pods as run  # noqa: PLC0415 - as above
 
@@ -48,7 +48,7 @@ def count_pods(
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        client = await connect(kubeconfig=kubeconfig, context=kube_context)
+        client = await connect_client(kubeconfig=kubeconfig, context=kube_context)
         try:
             counter = PodCounter(client=client, namespace=namespace, name=name, instance=instance)
             await run(counter, stop)

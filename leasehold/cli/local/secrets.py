@@ -13,7 +13,7 @@ from leasehold.daemon.secrets.agent_token import write_secret
 from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.serve import open_store
 from scheduler.errors import InputError
-from scheduler.runtime.resealing import reseal as reseal_stored
+from scheduler.runtime.resealing import reseal_secrets as reseal_stored
 from scheduler.secret_box import key_id, new_key, parse_keys
 
 if TYPE_CHECKING:

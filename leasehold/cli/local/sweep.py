@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.many.parallel import RunOutcome
-    from simulator.many.sweep import Cell, CellResult, CellStore, Point
+    from simulator.many.sweep import CellResult, CellStore, Point, SweepCell
     from simulator.progress import Progress
 
 
@@ -57,7 +57,7 @@ def sweep(
     json_output: options.Json = False,
 ) -> None:
     """Run every arrival rate under every policy with every seed; a stopped sweep resumes."""
-    from simulator.many.sweep import Cell, CellStore  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.sweep import CellStore, SweepCell  # noqa: PLC0415 - keeps the start quick
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415  --help is quick
     from simulator.staging import claim_directory  # noqa: PLC0415 - keeps the start quick
     from traces.bundle import resolve  # noqa: PLC0415 - keeps the start quick
@@ -70,7 +70,7 @@ def sweep(
         raise ParameterError(f"window ends at {measured[1]}, but --jobs is {jobs}")
     table = resolve(throughputs, usual="throughputs")
     cells = [
-        Cell(
+        SweepCell(
             rate_per_hour=rate,
             seed=seed,
             request=SimulationRequest(
@@ -151,7 +151,7 @@ def _trace_name(kind: str, rate: float, seed: int, jobs: int, *, multi: bool) ->
 
 
 def _generate(
-    cells: Sequence[Cell],
+    cells: Sequence[SweepCell],
     *,
     kind: str,
     jobs: int,
@@ -179,7 +179,7 @@ def _generate(
 class _Storing:
     """Stores every cell when it is finished, so that a stopped sweep loses no finished cell."""
 
-    def __init__(self, cells: Sequence[Cell], store: CellStore) -> None:
+    def __init__(self, cells: Sequence[SweepCell], store: CellStore) -> None:
         self._cells = cells
         self._store = store
         self._ended = 0
@@ -202,7 +202,7 @@ class _Storing:
 
 
 def _run(
-    cells: Sequence[Cell], store: CellStore, processes: int | None
+    cells: Sequence[SweepCell], store: CellStore, processes: int | None
 ) -> tuple[list[CellResult], dict[str, str]]:
     """Run the missing cells; return finished cells in order, and the errors of others."""
     from simulator.many.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick

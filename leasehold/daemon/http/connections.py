@@ -38,7 +38,7 @@ PATIENCE_S = 2.0
 TELL_EVERY_S = 60.0
 
 
-class Held(Protocol):
+class HeldConnection(Protocol):
     """A connection, as its ``Keeper`` uses it."""
 
     address: str
@@ -161,15 +161,15 @@ class Keeper:
         self.limits = limits
         self._monotonic = monotonic
         self._is_proxy = is_proxy
-        self._all: set[Held] = set()
+        self._all: set[HeldConnection] = set()
         #: origin -> its unauthenticated connections, oldest first, with their start.
-        self._strangers: dict[str, dict[Held, float]] = {}
+        self._strangers: dict[str, dict[HeldConnection, float]] = {}
         #: connection -> when the rest of its request is due.
-        self._unfinished: dict[Held, float] = {}
+        self._unfinished: dict[HeldConnection, float] = {}
         #: connection -> when the next request is due; the longest idle comes first.
-        self._idle: dict[Held, float] = {}
+        self._idle: dict[HeldConnection, float] = {}
         #: connections that serve a caller other than an agent.
-        self._people: set[Held] = set()
+        self._people: set[HeldConnection] = set()
         self._cut, self._refused = 0, 0
         self._told_s = -TELL_EVERY_S
 
@@ -192,13 +192,13 @@ class Keeper:
         self._refused += not room
         return room
 
-    def add(self, one: Held) -> None:
+    def add(self, one: HeldConnection) -> None:
         """Add a connection, and wait for its first request."""
         self._all.add(one)
         self._strangers.setdefault(origin_of(one.address), {})[one] = self._monotonic()
         self.await_head(one)
 
-    def remove(self, one: Held) -> None:
+    def remove(self, one: HeldConnection) -> None:
         """Forget a connection that has ended."""
         self._all.discard(one)
         self._people.discard(one)
@@ -206,29 +206,29 @@ class Keeper:
         self._idle.pop(one, None)
         self.know(one)
 
-    def know(self, one: Held) -> None:
+    def know(self, one: HeldConnection) -> None:
         """Record that a connection's caller is authenticated."""
         origin = origin_of(one.address)
         mine = self._strangers.get(origin)
         if mine is not None and mine.pop(one, None) is not None and not mine:
             del self._strangers[origin]
 
-    def await_head(self, one: Held) -> None:
+    def await_head(self, one: HeldConnection) -> None:
         """Record that a request has begun."""
         self._idle.pop(one, None)
         self._unfinished[one] = self._monotonic() + self.limits.header_timeout_s
 
-    def await_body(self, one: Held, *, agent: bool) -> None:
+    def await_body(self, one: HeldConnection, *, agent: bool) -> None:
         """Record that a request's head is complete."""
         self._unfinished[one] = self._monotonic() + self.limits.body_timeout_s
         if not agent:
             self._people.add(one)
 
-    def has_all(self, one: Held) -> None:
+    def has_all(self, one: HeldConnection) -> None:
         """Record that a request is complete."""
         self._unfinished.pop(one, None)
 
-    def has_answer(self, one: Held) -> None:
+    def has_answer(self, one: HeldConnection) -> None:
         """Record that an answer is complete, and wait for the next request."""
         self._people.discard(one)
         if one in self._all and one not in self._unfinished:
@@ -250,13 +250,13 @@ class Keeper:
         """Close a connection to free a descriptor, if the process has no more."""
         self._drop(self._anybody())
 
-    def _overdue(self, now_s: float) -> Iterator[Held]:
+    def _overdue(self, now_s: float) -> Iterator[HeldConnection]:
         for one, due_s in self._idle.items():
             if due_s > now_s:
                 return
             yield one
 
-    def _dispensable(self, mine: dict[Held, float]) -> Held | None:
+    def _dispensable(self, mine: dict[HeldConnection, float]) -> HeldConnection | None:
         """Return a stranger's connection to drop: an idle one, or one that has had enough time."""
         before_s = self._monotonic() - PATIENCE_S
         waiting = (
@@ -266,7 +266,7 @@ class Keeper:
         )
         return next(waiting, None)
 
-    def _anybody(self) -> Held | None:
+    def _anybody(self) -> HeldConnection | None:
         """Return the connection to drop if all is full: an idle one, else the busiest address's."""
         if self._idle:
             return next(iter(self._idle))
@@ -274,7 +274,7 @@ class Keeper:
         found = (self._dispensable(mine) for mine in by_number)
         return next((one for one in found if one is not None), None)
 
-    def _drop(self, one: Held | None) -> bool:
+    def _drop(self, one: HeldConnection | None) -> bool:
         if one is None:
             return False
         if one in self._unfinished:

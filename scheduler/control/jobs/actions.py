@@ -8,8 +8,8 @@ from scheduler.control.facts.requests import Acted, JobAction
 from scheduler.control.facts.specs import missed_deadline, spec_from_json
 from scheduler.control.jobs.declared_throughputs import declare_missing
 from scheduler.control.jobs.learning import keep_learner
-from scheduler.control.jobs.waiting import end_parked, tell_submitted
-from scheduler.control.projects.rules import beyond, too_heavy_for
+from scheduler.control.jobs.waiting import end_parked, submit_to_engine
+from scheduler.control.projects.rules import broken_rule, too_heavy_for
 from scheduler.control.state.jobs import ENDED, JobRecord
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import JobRow
 
 
-def act(state: ControlState, draft: Draft, fact: JobActionAsked) -> tuple[Acted, ...]:
+def act_on_jobs(state: ControlState, draft: Transaction, fact: JobActionAsked) -> tuple[Acted, ...]:
     """Apply an action to jobs; one that fails does not affect the others."""
     why = {"reason": fact.reason} if fact.reason else {}
     return tuple(
@@ -35,17 +35,17 @@ def act(state: ControlState, draft: Draft, fact: JobActionAsked) -> tuple[Acted,
 
 
 def try_act(
-    state: ControlState | View,
+    state: ControlState | PublishedState,
     job_ids: Sequence[str],
     action: JobAction,
     rows: Mapping[str, JobRow],
 ) -> tuple[Acted, ...]:
-    """Return the result that ``act`` would have, and change nothing."""
+    """Return the result that ``act_on_jobs`` would have, and change nothing."""
     return tuple(_checked(state, job_id, action, rows.get(job_id)) for job_id in job_ids)
 
 
 def _checked(
-    state: ControlState | View, job_id: str, action: JobAction, row: JobRow | None
+    state: ControlState | PublishedState, job_id: str, action: JobAction, row: JobRow | None
 ) -> Acted:
     record = state.jobs.by_id.get(job_id)
     if record is None:
@@ -61,7 +61,7 @@ def _checked(
 
 def _act(
     state: ControlState,
-    draft: Draft,
+    draft: Transaction,
     job_id: str,
     action: JobAction,
     row: JobRow | None,
@@ -89,7 +89,7 @@ def _act(
 
 
 def _check_ended(
-    state: ControlState | View, job_id: str, action: JobAction, row: JobRow | None
+    state: ControlState | PublishedState, job_id: str, action: JobAction, row: JobRow | None
 ) -> Acted:
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
@@ -106,13 +106,13 @@ def _check_ended(
             error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
         )
     limits = state.jobs.limits.get(row.project)
-    if limits is not None and (wide := beyond(limits, spec_from_json(row.spec), row.weight)):
+    if limits is not None and (wide := broken_rule(limits, spec_from_json(row.spec), row.weight)):
         return Acted(job_id=job_id, code="quota", error=wide)
     return Acted(job_id=job_id, changed=True)
 
 
 def _take_up_again(
-    state: ControlState, draft: Draft, row: JobRow, actor: str, why: Mapping[str, str]
+    state: ControlState, draft: Transaction, row: JobRow, actor: str, why: Mapping[str, str]
 ) -> None:
     """Let a job that has ended wait again; a completed job starts from step 0.
 
@@ -140,17 +140,17 @@ def _take_up_again(
     words = {"was": row.status.value, **why}
     draft.note("requeue_requested", "job", record.job_id, actor=actor, **words)
     if record.parked is None:
-        tell_submitted(state, draft, record)
+        submit_to_engine(state, draft, record)
 
 
-def _cancel(state: ControlState, draft: Draft, record: JobRecord) -> None:
+def _cancel(state: ControlState, draft: Transaction, record: JobRecord) -> None:
     if record.parked is not None:
         end_parked(state, draft, record, JobStatus.CANCELLED, "")
     else:
         draft.tell(ev.JobCancelled(job_id=record.job_id))
 
 
-def _hold(state: ControlState, draft: Draft, record: JobRecord) -> None:
+def _hold(state: ControlState, draft: Transaction, record: JobRecord) -> None:
     if record.parked is not None:
         record.status = JobStatus.HELD
         state.jobs.touch(record, draft.now_s)
@@ -159,7 +159,7 @@ def _hold(state: ControlState, draft: Draft, record: JobRecord) -> None:
         draft.tell(ev.JobHeld(job_id=record.job_id))
 
 
-def _release(state: ControlState, draft: Draft, record: JobRecord) -> None:
+def _release(state: ControlState, draft: Transaction, record: JobRecord) -> None:
     if record.parked is not None:
         record.status = JobStatus.WAITING
         state.jobs.touch(record, draft.now_s)
@@ -168,11 +168,11 @@ def _release(state: ControlState, draft: Draft, record: JobRecord) -> None:
         draft.tell(ev.JobReleased(job_id=record.job_id))
 
 
-def _requeue(_state: ControlState, draft: Draft, record: JobRecord) -> None:
+def _requeue(_state: ControlState, draft: Transaction, record: JobRecord) -> None:
     draft.tell(ev.JobRequeued(job_id=record.job_id))
 
 
-def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Acted, ...]:
+def change_jobs(state: ControlState, draft: Transaction, fact: JobChangeAsked) -> tuple[Acted, ...]:
     """Change weight or deadline of active jobs; one that fails does not affect the others."""
     deadline_s, rows, actor = fact.deadline_s, fact.rows, fact.actor
     results = []
@@ -222,7 +222,7 @@ def _unchangeable(job_id: str, row: JobRow | None) -> Acted:
     )
 
 
-def _change_weight(draft: Draft, record: JobRecord, weight: float | None) -> bool:
+def _change_weight(draft: Transaction, record: JobRecord, weight: float | None) -> bool:
     if weight is None or weight == record.weight:
         return False
     record.weight = weight
@@ -231,7 +231,7 @@ def _change_weight(draft: Draft, record: JobRecord, weight: float | None) -> boo
     return True
 
 
-def _change_deadline(draft: Draft, record: JobRecord, deadline_s: float | None) -> bool:
+def _change_deadline(draft: Transaction, record: JobRecord, deadline_s: float | None) -> bool:
     if deadline_s == record.deadline_s:
         return False
     record.deadline_s = deadline_s

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.control.leases.progress import shares
+from scheduler.control.leases.progress import shares_workers
 from scheduler.domain.throughputs.knowledge import Part
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
     from scheduler.protocol.learning import Learning
@@ -28,7 +28,7 @@ def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
     if told.noise_scale_samples is not None:
         noise = told.noise_scale_samples
         state.batches_due |= known.observe_noise(live.lease.job_id, noise)
-    if not live.worker_type or live.plan or shares(state, live):
+    if not live.worker_type or live.plan or shares_workers(state, live):
         return
     held = len(live.lease.workers)
     seen = () if before is None else before.step_times
@@ -46,7 +46,7 @@ def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
         )
 
 
-def keep_learner(state: ControlState, draft: Draft) -> None:
+def keep_learner(state: ControlState, draft: Transaction) -> None:
     """Store the profile of a job with a changeable batch, which an older job may share.
 
     The next leader finds the job by that profile. Its rates differ: its noise is not known yet.

@@ -17,9 +17,9 @@ from scheduler.control.facts.requests import (
 from scheduler.control.facts.specs import missed_deadline
 from scheduler.control.jobs.declared_throughputs import declare_own
 from scheduler.control.jobs.learning import keep_learner
-from scheduler.control.jobs.waiting import tell_submitted
+from scheduler.control.jobs.waiting import submit_to_engine
 from scheduler.control.leases.apply_commands import stop_times
-from scheduler.control.projects.rules import beyond, too_many_workers
+from scheduler.control.projects.rules import broken_rule, too_many_workers
 from scheduler.control.state.jobs import JobRecord
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
 from scheduler.domain.facts.reasons import WaitReason
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.facts import JobsSubmitted
     from scheduler.control.facts.requests import Submission
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
@@ -55,14 +55,16 @@ UNPLAIN = (
 _NAMED = 5
 
 
-def submit(state: ControlState, draft: Draft, fact: JobsSubmitted) -> tuple[Submitted, ...]:
+def submit_jobs(
+    state: ControlState, draft: Transaction, fact: JobsSubmitted
+) -> tuple[Submitted, ...]:
     """Submit jobs; one that is refused does not affect the others."""
     room = room_of(state)
     return tuple(_submit(state, draft, fact, place, room) for place in range(len(fact.submissions)))
 
 
 def _submit(
-    state: ControlState, draft: Draft, fact: JobsSubmitted, place: int, room: Room
+    state: ControlState, draft: Transaction, fact: JobsSubmitted, place: int, room: Room
 ) -> Submitted:
     item, digest, actor = fact.submissions[place], fact.digests[place], fact.actor
     if not digest:
@@ -99,7 +101,7 @@ def _submit(
         project=item.spec.project, reason=record.reason,
     )  # fmt: skip
     if record.parked is None:
-        tell_submitted(state, draft, record)
+        submit_to_engine(state, draft, record)
     return Submitted(job_id=record.job_id, created=True)
 
 
@@ -124,7 +126,7 @@ def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
     return Submitted(job_id=row.job_id)
 
 
-def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) -> JobRecord:
+def _record(state: ControlState, draft: Transaction, item: Submission, job_id: str) -> JobRecord:
     spec = filled(item.spec, job_id=job_id)
     if state.owners.of(spec.project, item.owner) is None:
         state.owners.give(((spec.project, item.owner),), state.settings)
@@ -182,7 +184,7 @@ def _over_quota(state: ControlState, spec: JobSpec) -> str:
             f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that have not "
             f"ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more"
         )
-    return too_many_workers(limits, spec, _able_types(state, spec)) or beyond(
+    return too_many_workers(limits, spec, _able_types(state, spec)) or broken_rule(
         limits, spec, spec.weight
     )
 
@@ -246,7 +248,7 @@ def _dependency_fault(state: ControlState, other: str, rows: Mapping[str, JobRow
 # -- whether and where a job could run ------------------------------------------------------------
 
 
-def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
+def fit_of(state: ControlState | PublishedState, spec: JobSpec, room: Room | None = None) -> Fit:
     """Return whether and where a job could run, on the nodes known now.
 
     Args:
@@ -258,7 +260,11 @@ def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) 
 
 
 def first_fit(
-    state: ControlState | View, spec: JobSpec, room: Room | None = None, *, rough: bool = False
+    state: ControlState | PublishedState,
+    spec: JobSpec,
+    room: Room | None = None,
+    *,
+    rough: bool = False,
 ) -> Fit:
     """Do as ``fit_of`` for a job that has not been submitted.
 
@@ -271,7 +277,7 @@ def first_fit(
         rough: whether inferred steps/s may be of any size, see ``Knowledge.ways``.
     """
     fit = _fit(state, spec, room or room_of(state), spec.throughputs, rough=rough)
-    if wide := beyond(state.jobs.limits.get(spec.project), spec, spec.weight):
+    if wide := broken_rule(state.jobs.limits.get(spec.project), spec, spec.weight):
         return replace(fit, fits=False, reason=WaitReason.QUOTA, message=wide)
     types = state.engine.cluster.type_names
     named = {"steps/s": spec.throughputs, "restarts": spec.restarts}
@@ -284,7 +290,7 @@ def first_fit(
     return fit
 
 
-def room_of(state: ControlState | View) -> Room:
+def room_of(state: ControlState | PublishedState) -> Room:
     """Return how many workers of each type there are."""
     names = state.engine.cluster.type_names
     known, serving, idle = (
@@ -294,7 +300,7 @@ def room_of(state: ControlState | View) -> Room:
 
 
 def _fit(
-    state: ControlState | View,
+    state: ControlState | PublishedState,
     spec: JobSpec,
     room: Room,
     declared: Mapping[str, float] = MappingProxyType({}),
@@ -357,7 +363,7 @@ def _usable(way: Way, there: Mapping[str, int]) -> int:
     return sum(min(n, there[name]) for name, n in way.workers.items())
 
 
-def _room_on_a_node(state: ControlState | View) -> Room:
+def _room_on_a_node(state: ControlState | PublishedState) -> Room:
     """Return the largest number of workers that one node has, by type."""
     engine = state.engine
     cluster = engine.cluster
@@ -431,7 +437,7 @@ def _misfit(
     return WaitReason.NO_THROUGHPUT, message
 
 
-def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
+def _counts(state: ControlState | PublishedState) -> tuple[IntArray, IntArray, IntArray]:
     """Return (K,) workers known, those that can be granted, and idle."""
     engine = state.engine
     known = engine.count(~engine.retired)
@@ -439,7 +445,7 @@ def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
     return known, engine.count(grantable), engine.count(engine.idle)
 
 
-def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
+def out_of_reach(state: ControlState | PublishedState, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on but that cannot be granted."""
     ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
     able = {name for way in ways for name in way.workers}
@@ -453,11 +459,11 @@ def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[st
     return found
 
 
-def _types(state: ControlState | View) -> tuple[str, ...]:
+def _types(state: ControlState | PublishedState) -> tuple[str, ...]:
     return state.engine.cluster.type_names
 
 
-def _why_out(state: ControlState | View, node: NodeState, local: int) -> str:
+def _why_out(state: ControlState | PublishedState, node: NodeState, local: int) -> str:
     if node.lost:
         return "lost"
     if local in node.problems:
@@ -476,7 +482,7 @@ def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
     )
 
 
-def _what_broke(state: ControlState | View, nodes: Iterable[str]) -> str:
+def _what_broke(state: ControlState | PublishedState, nodes: Iterable[str]) -> str:
     """Return the problems of the first few nodes' workers as text, one for each node."""
     told = (
         f"; {name}: {problem}"

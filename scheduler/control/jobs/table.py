@@ -12,7 +12,7 @@ from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.state.restart_costs import restarts_in
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.jobs.job import Restarts
@@ -23,7 +23,7 @@ NEWS_S: Final = 1.0
 NEWS_SHARE: Final = 0.25
 
 
-def renew_table(state: ControlState, draft: Draft) -> None:
+def renew_table(state: ControlState, draft: Transaction) -> None:
     """Rebuild the configuration table if profiles, types or throughputs have changed."""
     engine, choice, settings = state.engine, state.policy.choice, state.settings
     # Measurements go to the engine when a round is planned, and not with every report.
@@ -57,7 +57,7 @@ def renew_table(state: ControlState, draft: Draft) -> None:
         draft.tell(ev.ConfigurationsChanged(table=table))
 
 
-def restarts(state: ControlState, spec: JobSpec) -> Restarts:
+def restart_costs(state: ControlState, spec: JobSpec) -> Restarts:
     """Return the cost of changing a job's workers: as declared, else as measured in launches.
 
     Returns:
@@ -68,7 +68,7 @@ def restarts(state: ControlState, spec: JobSpec) -> Restarts:
     return state.knowledge.launch_s(spec.type_key), state.knowledge.launches_s(spec.type_key)
 
 
-def renew_restarts(state: ControlState, draft: Draft) -> None:
+def renew_restarts(state: ControlState, draft: Transaction) -> None:
     """When a round is planned, pass changed restart costs to the engine."""
     if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in draft.events):
         return
@@ -86,7 +86,7 @@ def renew_restarts(state: ControlState, draft: Draft) -> None:
         if spec.restart_s > 0.0 or spec.restarts or profile >= len(table.profiles):
             continue
         if profile not in learned:
-            found = restarts(state, spec)
+            found = restart_costs(state, spec)
             learned[profile] = found, restarts_in(table, profile, *found)
         found, found_s = learned[profile]
         known_s = jobs.restarts_s[row, : len(found_s)]

@@ -12,7 +12,7 @@ from scheduler.domain.jobs.job import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
 
@@ -50,7 +50,7 @@ def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
     return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
 
 
-def enforce_time_limits(state: ControlState, draft: Draft) -> None:
+def enforce_time_limits(state: ControlState, draft: Transaction) -> None:
     """Cancel jobs that have reached their time limit."""
     for live, most_s in list(_limited(state)):
         held_s = _held_s(state, live, draft.now_s)

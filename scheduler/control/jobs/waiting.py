@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.control.facts.specs import engine_job
-from scheduler.control.jobs.table import restarts
+from scheduler.control.jobs.table import restart_costs
 from scheduler.control.projects.budgets import FREED
-from scheduler.control.projects.reservations import entitle
+from scheduler.control.projects.reservations import entitle_job
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.reasons import WaitReason
@@ -18,7 +18,7 @@ from scheduler.domain.jobs.job import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEPENDENCY_FAILED: Final = "dependency_failed"
 
 
-def admit(state: ControlState, draft: Draft) -> None:
+def admit_jobs(state: ControlState, draft: Transaction) -> None:
     """Admit jobs that nothing keeps out any more, and pass changed quotas to the engine."""
     if state.jobs.recheck:
         state.jobs.recheck = False
@@ -35,7 +35,7 @@ def admit(state: ControlState, draft: Draft) -> None:
         _admit_parked(state, draft)
 
 
-def _tell_quotas(state: ControlState, draft: Draft) -> None:
+def _tell_quotas(state: ControlState, draft: Transaction) -> None:
     """Pass quotas to the engine if they differ from those it knows."""
     engine, limits = state.engine, state.jobs.limits
     quotas = tuple(quota for _, one in sorted(limits.items()) for quota in one.quotas)
@@ -52,7 +52,7 @@ def _tell_quotas(state: ControlState, draft: Draft) -> None:
     draft.tell(ev.QuotasChanged(quotas=quotas, project=project, owners=owners))
 
 
-def _end_old_waits(state: ControlState, draft: Draft) -> None:
+def _end_old_waits(state: ControlState, draft: Transaction) -> None:
     """Let jobs run that the previous release deferred until their quota had room."""
     jobs = state.engine.jobs
     for number in jobs["number"][np.isposinf(jobs["retry_at_s"])].tolist():
@@ -63,7 +63,7 @@ def _end_old_waits(state: ControlState, draft: Draft) -> None:
             draft.tell(ev.JobDeferred(job_id=record.job_id, until_s=draft.now_s))
 
 
-def _admit_parked(state: ControlState, draft: Draft) -> None:
+def _admit_parked(state: ControlState, draft: Transaction) -> None:
     """Admit jobs that nothing keeps out any more, oldest first."""
     _end_old_waits(state, draft)
     for record in list(state.jobs.parked()):
@@ -74,14 +74,14 @@ def _admit_parked(state: ControlState, draft: Draft) -> None:
             elif record.parked is WaitReason.BUDGET:
                 record.let_in = FREED
             state.jobs.admit(record)
-            tell_submitted(state, draft, record)
+            submit_to_engine(state, draft, record)
         elif record.reason != reason:
             record.parked = reason
             record.reason = reason.value
             state.jobs.touch(record, draft.now_s)
 
 
-def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None:
+def submit_to_engine(state: ControlState, draft: Transaction, record: JobRecord) -> None:
     """Submit a job to the engine."""
     if record.let_in is not None:
         draft.give_reason(record.let_in, job=record.job_id)
@@ -94,15 +94,15 @@ def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None
         deadline_s=record.deadline_s,
         attempts=record.attempts,
         steps_done=record.steps_done,
-        restarts=restarts(state, record.spec),
+        restarts=restart_costs(state, record.spec),
     )
     if state.reservations:
-        entitle(state, draft, record)
+        entitle_job(state, draft, record)
     draft.tell(ev.JobSubmitted(job=job, profile=record.profile))
 
 
 def after_step(
-    state: ControlState, draft: Draft, joined: Sequence[NodeState], ended: Sequence[JobRecord]
+    state: ControlState, draft: Transaction, joined: Sequence[NodeState], ended: Sequence[JobRecord]
 ) -> None:
     """Apply the effects of a step that need no further call of the engine."""
     for node in joined:
@@ -119,7 +119,7 @@ def after_step(
 
 
 def _dependency_ended(
-    state: ControlState, draft: Draft, dependent: JobRecord, record: JobRecord
+    state: ControlState, draft: Transaction, dependent: JobRecord, record: JobRecord
 ) -> None:
     if record.status is JobStatus.COMPLETED:
         dependent.waits_for -= {record.job_id}
@@ -134,7 +134,7 @@ def _dependency_ended(
 
 def end_parked(
     state: ControlState,
-    draft: Draft,
+    draft: Transaction,
     record: JobRecord,
     status: JobStatus,
     reason: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.leases.idle_gpus import use_told
+from scheduler.control.leases.idle_gpus import measured_use
 from scheduler.control.leases.launches import launching_s
 from scheduler.control.projects.reservations import note_released
 from scheduler.control.state.leases import LiveLease, members_of
@@ -26,11 +26,11 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import MemberEnd
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.facts.causes import Cause
     from scheduler.domain.jobs.spec import JobSpec
@@ -47,7 +47,7 @@ FINAL = {
 }
 
 
-def stop_times(state: ControlState | View, spec: JobSpec) -> tuple[float, float]:
+def stop_times(state: ControlState | PublishedState, spec: JobSpec) -> tuple[float, float]:
     """Return a job's seconds from notice to SIGTERM, and from SIGTERM to SIGKILL."""
     settings = state.settings
     return (
@@ -65,7 +65,7 @@ def stop_time_s(state: ControlState, job_id: str) -> float:
     return notice_s + grace_s + MARGIN_S
 
 
-def follow_leases(
+def apply_lease_commands(
     state: ControlState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
 ) -> None:
     """Bring leases, nodes and timers in line with the engine; the same live and in replay."""
@@ -151,12 +151,12 @@ def _paces(
     return tuple(pace[name] for name in gang)
 
 
-def follow_jobs(
-    state: ControlState, draft: Draft, commands: Sequence[do.Command]
+def update_job_records(
+    state: ControlState, draft: Transaction, commands: Sequence[do.Command]
 ) -> list[JobRecord]:
     """Update the jobs' records after a step, and collect the rows of leases and history.
 
-    Must run before ``follow_leases``, which forgets the leases that have ended.
+    Must run before ``apply_lease_commands``, which forgets the leases that have ended.
 
     Returns:
         The jobs that have ended; they are still in the book.
@@ -180,7 +180,7 @@ def follow_jobs(
     ]
 
 
-def _granted(state: ControlState, draft: Draft, command: do.GrantLease) -> None:
+def _granted(state: ControlState, draft: Transaction, command: do.GrantLease) -> None:
     live = _live_lease(state, command)
     lease = live.lease
     record = state.jobs.by_id[lease.job_id]
@@ -200,7 +200,7 @@ def _granted(state: ControlState, draft: Draft, command: do.GrantLease) -> None:
     )
 
 
-def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set[str]:
+def _lease_ended(state: ControlState, draft: Transaction, event: ev.LeaseEnded) -> set[str]:
     live = state.leases.by_id.get(event.lease_id)
     if live is None:
         return set()
@@ -224,7 +224,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         message=end.message,
     )
     draft.note_for(
-        known(state, _why_ended(draft, live)),
+        with_projects(state, _why_ended(draft, live)),
         "lease_ended",
         "job",
         record.job_id,
@@ -234,7 +234,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         exit_code=end.exit_code,
         message=end.message,
         **_launch(state, live, now_s=draft.now_s),
-        **use_told(live),
+        **measured_use(live),
         **_trouble(end),
     )
     return {record.job_id}
@@ -249,7 +249,7 @@ def _launch(state: ControlState, live: LiveLease, *, now_s: float) -> dict[str, 
     return {"launching_s": round(min(found_s, held_s), 3), "held_s": round(held_s, 3)}
 
 
-def known(state: ControlState | View, cause: Cause) -> Cause:
+def with_projects(state: ControlState | PublishedState, cause: Cause) -> Cause:
     """Return a cause with the projects of the jobs that it names."""
     records = state.jobs.by_id
     subject = records.get(cause.subject) if cause.fact in OF_A_JOB else None
@@ -263,16 +263,16 @@ def known(state: ControlState | View, cause: Cause) -> Cause:
     )
 
 
-def own_cause(state: ControlState | View, job_id: str, cause: Cause) -> Cause:
+def own_cause(state: ControlState | PublishedState, job_id: str, cause: Cause) -> Cause:
     """Return the cause of a job's lease; a late admission replaces "it arrived"."""
     record = state.jobs.by_id.get(job_id)
     told = None if record is None else record.let_in
     if told is not None and cause.fact is FactKind.JOB_ARRIVED and cause.subject == job_id:
         cause = replace(cause, fact=told.fact, subject=told.subject, project=told.project)
-    return known(state, cause)
+    return with_projects(state, cause)
 
 
-def with_reasons(draft: Draft, commands: Sequence[do.Command]) -> list[do.Command]:
+def with_reasons(draft: Transaction, commands: Sequence[do.Command]) -> list[do.Command]:
     """Return the engine's commands with the reasons that this decision has recorded."""
     if not draft.reasons:
         return list(commands)
@@ -284,13 +284,13 @@ def with_reasons(draft: Draft, commands: Sequence[do.Command]) -> list[do.Comman
     ]
 
 
-def _why_ended(draft: Draft, live: LiveLease) -> Cause:
+def _why_ended(draft: Transaction, live: LiveLease) -> Cause:
     lease_id = live.lease.lease_id
     told = draft.ended_by[lease_id]
     return told if draft.ends[lease_id].reason is LeaseEnd.COMPLETED else live.notice or told
 
 
-def _why_recorded(state: ControlState, draft: Draft, command: do.RecordEvent) -> Cause:
+def _why_recorded(state: ControlState, draft: Transaction, command: do.RecordEvent) -> Cause:
     """Return the cause of an event; if the job's lease was revoked, the revocation's cause."""
     live = state.leases.by_id.get(state.leases.of_job.get(command.subject, NONE))
     if live is None or live.lease.lease_id not in draft.ended_by:
@@ -310,7 +310,7 @@ def _trouble(end: MemberEnd) -> dict[str, str]:
 
 def _recorded(
     state: ControlState,
-    draft: Draft,
+    draft: Transaction,
     command: do.RecordEvent,
     final: dict[str, tuple[JobStatus, str]],
 ) -> None:
@@ -318,7 +318,7 @@ def _recorded(
     kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
     data = dict(command.data)
     if command.kind == RELEASED:
-        cause = known(state, _why_recorded(state, draft, command))
+        cause = with_projects(state, _why_recorded(state, draft, command))
         note_released(state, draft, subject, str(data["job"]), cause)
         return
     if command.kind == "reservation_short":
@@ -332,7 +332,7 @@ def _recorded(
     if told in FINAL and record is not None and record.ending is not None:
         told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]
     draft.note_for(
-        known(state, _why_recorded(state, draft, command)),
+        with_projects(state, _why_recorded(state, draft, command)),
         told,
         kind,
         subject,

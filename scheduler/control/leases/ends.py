@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scheduler.control.leases.apply_commands import stop_time_s
 from scheduler.control.leases.launches import time_launch
 from scheduler.control.leases.progress import safe_steps
-from scheduler.control.leases.retries import category_of, spend
+from scheduler.control.leases.retries import category_of, spend_retry
 from scheduler.control.state.draft import TIME_PASSES
 from scheduler.control.state.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.domain.facts import events as ev
@@ -22,13 +22,13 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
 
 
-def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
+def end_lease(state: ControlState, draft: Transaction, live: LiveLease) -> None:
     """Report to the engine that a lease has ended, once all of its members have."""
     lease_id = live.lease.lease_id
     if not live.ended or lease_id in draft.ends or lease_id not in state.leases.by_id:
@@ -64,7 +64,7 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
         state.jobs.changed.add(record.job_id)
         draft.tell(ev.JobCancelled(job_id=record.job_id))
     trouble = trouble_of(end.reason_code, end.message)
-    spend(state, draft, record, category_of(end.reason, trouble), revoked=live.revoked)
+    spend_retry(state, draft, record, category_of(end.reason, trouble), revoked=live.revoked)
 
 
 def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
@@ -75,7 +75,7 @@ def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
 
 def end_member(
     state: ControlState,
-    draft: Draft,
+    draft: Transaction,
     live: LiveLease,
     node: str,
     end: MemberEnd,
@@ -109,10 +109,10 @@ def end_member(
         state.leases.let_others_leave(live, by_s=by_s)
     elif end.reason is not LeaseEnd.COMPLETED:
         state.leases.stop_others(live)
-    settle(state, draft, live)
+    end_lease(state, draft, live)
 
 
-def expire(state: ControlState, draft: Draft) -> None:
+def expire_leases(state: ControlState, draft: Transaction) -> None:
     """Mark leases as lost that no report ended by their deadlines; nothing runs under them."""
     settings = state.settings
     for live in state.leases.overdue(draft.now_s, after_s=settings.margin_s):
@@ -136,7 +136,7 @@ def expire(state: ControlState, draft: Draft) -> None:
             draft.cause = TIME_PASSES
 
 
-def give_up_starts(state: ControlState, draft: Draft) -> None:
+def give_up_starts(state: ControlState, draft: Transaction) -> None:
     """Revoke leases that do not run on each of their nodes in time.
 
     An agent ends a lease that it cannot start. This is for an agent that hangs or cannot end it.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _US: Final = 1_000_000
 
 
-def add_told(live: LiveLease, member: Member, told: GpuUse, now_s: float) -> LeaseUse | None:
+def add_reported_use(
+    live: LiveLease, member: Member, told: GpuUse, now_s: float
+) -> LeaseUse | None:
     """Return the GPU use of a lease after a report of one of its nodes.
 
     A node's figures are cut to the GPUs and the time that it has had of the lease.

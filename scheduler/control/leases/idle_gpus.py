@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.leases.gpu_use import add_told
+from scheduler.control.leases.gpu_use import add_reported_use
 from scheduler.control.state.leases import PartUse
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.state import ControlState
     from scheduler.protocol.gpu_use import GpuUse
@@ -26,11 +26,11 @@ IDLE = "idle"
 
 
 def take_use(
-    state: ControlState, draft: Draft, live: LiveLease, member: Member, told: GpuUse
+    state: ControlState, draft: Transaction, live: LiveLease, member: Member, told: GpuUse
 ) -> None:
     """Take in the use of a lease's GPUs on one node."""
     before, now_s = live.uses.get(member.rank), draft.now_s
-    if (gpu := add_told(live, member, told, now_s)) is not live.gpu:
+    if (gpu := add_reported_use(live, member, told, now_s)) is not live.gpu:
         live.gpu = gpu
         state.leases.unstored_use.add(live.lease.lease_id)
     measured_s, used_s, since_s = told.measured_s, told.used_s, now_s
@@ -56,7 +56,7 @@ def take_use(
         draft.note("job_busy", "job", live.lease.job_id, use_percent=round(100.0 * share, 1))
 
 
-def heed_idle_jobs(state: ControlState, draft: Draft) -> None:
+def check_idle_jobs(state: ControlState, draft: Transaction) -> None:
     """Report jobs that have been idle for long, and end those that an operator wants ended."""
     settings = state.settings.idle
     for lease_id in sorted(state.leases.used):
@@ -74,7 +74,7 @@ def heed_idle_jobs(state: ControlState, draft: Draft) -> None:
             _stop(state, draft, live, idle_s)
 
 
-def use_told(live: LiveLease) -> dict[str, Any]:
+def measured_use(live: LiveLease) -> dict[str, Any]:
     """Return the GPU-seconds of a lease that were used and measured; empty if none were."""
     if live.gpu is None:
         return {}
@@ -91,7 +91,7 @@ def _figures(live: LiveLease, idle_s: float) -> dict[str, Any]:
     }
 
 
-def _stop(state: ControlState, draft: Draft, live: LiveLease, idle_s: float) -> None:
+def _stop(state: ControlState, draft: Transaction, live: LiveLease, idle_s: float) -> None:
     record = state.jobs.by_id[live.lease.job_id]
     settings = state.settings.idle
     if record.ending is not None or record.project in settings.exempt_projects:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from scheduler.domain.throughputs.ways import Source
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
 
 #: The share of lease time above which long launches are reported.
 LONG_LAUNCHES: Final = 0.1
@@ -22,7 +22,9 @@ LONG_LAUNCHES: Final = 0.1
 _SURE = frozenset({Source.MEASURED, Source.DECLARED})
 
 
-def time_launch(state: ControlState, draft: Draft, live: LiveLease, *, over: bool = False) -> None:
+def time_launch(
+    state: ControlState, draft: Transaction, live: LiveLease, *, over: bool = False
+) -> None:
     """Learn how long the launch of a lease took, once its reports show it.
 
     Args:
@@ -56,7 +58,9 @@ def time_launch(state: ControlState, draft: Draft, live: LiveLease, *, over: boo
         state.launches_due = True
 
 
-def launching_s(state: ControlState | View, live: LiveLease, *, now_s: float) -> float | None:
+def launching_s(
+    state: ControlState | PublishedState, live: LiveLease, *, now_s: float
+) -> float | None:
     """Return the seconds that a lease's launch has taken so far; None if not known.
 
     Before its first report a job that declares how to read its steps is launching. Other jobs may

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
 
 
-def revised(state: ControlState, steps: Mapping[int, float]) -> ev.LengthsRevised | None:
+def revised_lengths(state: ControlState, steps: Mapping[int, float]) -> ev.LengthsRevised | None:
     """Return new lengths of overrunning jobs; the engine needs them before their progress.
 
     A job that has run for nearly its whole length is expected to run for as long again. Otherwise

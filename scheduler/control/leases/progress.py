@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.control.facts.specs import steps_of
-from scheduler.control.leases.lengths import revised
+from scheduler.control.leases.lengths import revised_lengths
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import ALMOST_DONE
 from scheduler.engine.tables.jobs import NONE
@@ -15,11 +15,11 @@ from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease, MemberEnd
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
 
 
 def safe_steps(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:
@@ -56,14 +56,14 @@ def keeps_steps(record: JobRecord, live: LiveLease | None) -> bool:
     return bool(told) or saved > 0
 
 
-def steps_now(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
+def steps_now(state: ControlState | PublishedState, live: LiveLease, *, now_s: float) -> float:
     """Return a running job's steps, saved or not: as reported, else by the clock."""
     if live.counted or live.running_s is None:
         return live.steps_live
     return _by_time(state, live, now_s=now_s)
 
 
-def shown_steps(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
+def shown_steps(state: ControlState | PublishedState, live: LiveLease, *, now_s: float) -> float:
     """Return the steps of a running job to show to people.
 
     If it has steps, those that it reports. If it only has a duration and reports nothing, the
@@ -90,7 +90,7 @@ def own_speed(live: LiveLease) -> tuple[float, float]:
     return ((steps - before) / stretch_s, stretch_s) if stretch_s > 0 else (0.0, 0.0)
 
 
-def flush_progress(state: ControlState, draft: Draft) -> None:
+def flush_progress(state: ControlState, draft: Transaction) -> None:
     """Pass to the engine the progress reported since the last turn."""
     if any(isinstance(event, ev.TimerFired) for event in draft.events):
         by_time = {
@@ -98,7 +98,7 @@ def flush_progress(state: ControlState, draft: Draft) -> None:
             for lease_id, live in state.leases.by_id.items()
             if not live.counted and live.running_s is not None
         }
-        if (told := revised(state, by_time)) is not None:
+        if (told := revised_lengths(state, by_time)) is not None:
             draft.tell(told)
         state.progress |= by_time
     if not state.progress:
@@ -141,13 +141,13 @@ def take_steps(
         _measure(state, live, now_s)
 
 
-def _by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
+def _by_time(state: ControlState | PublishedState, live: LiveLease, *, now_s: float) -> float:
     """Return the steps that a job has done by the clock; only the job reports completion."""
     most = ALMOST_DONE * steps_of(state.jobs.by_id[live.lease.job_id].spec)
     return max(live.base_steps, min(_run_by_time(state, live, now_s=now_s), most))
 
 
-def _run_by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
+def _run_by_time(state: ControlState | PublishedState, live: LiveLease, *, now_s: float) -> float:
     """Return the steps for which a job has run by the clock, even beyond its length."""
     record = state.jobs.by_id[live.lease.job_id]
     if live.running_s is None:
@@ -156,7 +156,7 @@ def _run_by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -
     return live.base_steps + rate * max(now_s - live.running_s, 0.0)
 
 
-def _rate(state: ControlState | View, live: LiveLease) -> float:
+def _rate(state: ControlState | PublishedState, live: LiveLease) -> float:
     lease = live.lease
     if lease.configuration == NONE or not live.kinds:
         return 0.0
@@ -167,7 +167,7 @@ def _rate(state: ControlState | View, live: LiveLease) -> float:
     return estimate.steps_per_s
 
 
-def _mixed_rate(state: ControlState | View, live: LiveLease) -> float:
+def _mixed_rate(state: ControlState | PublishedState, live: LiveLease) -> float:
     """Return the known steps/s of a mixed gang; 0 if there are none."""
     key = state.knowledge.key(live.lease.profile)
     ways = state.knowledge.ways(key, state.engine.cluster)
@@ -178,7 +178,7 @@ def _mixed_rate(state: ControlState | View, live: LiveLease) -> float:
 def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a period of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
-    if timed or shares(state, live) or not live.kinds or not live.learned:
+    if timed or shares_workers(state, live) or not live.kinds or not live.learned:
         live.mark = None
         return
     if live.mark is None:
@@ -201,7 +201,7 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     state.estimates_due = True
 
 
-def shares(state: ControlState, live: LiveLease) -> bool:
+def shares_workers(state: ControlState, live: LiveLease) -> bool:
     """Return whether a job shares its workers with another job."""
     row = state.engine.jobs.row_of(live.lease.job_number)
     return row == NONE or int(state.engine.jobs["pair"][row]) != NONE

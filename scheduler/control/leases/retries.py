@@ -20,7 +20,7 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.state import ControlState
     from scheduler.domain.jobs.spec import JobSpec
@@ -75,9 +75,9 @@ def budget_of(spec: JobSpec, category: Category) -> int | None:
     return found
 
 
-def spend(
+def spend_retry(
     state: ControlState,
-    draft: Draft,
+    draft: Transaction,
     record: JobRecord,
     category: Category | None,
     *,
@@ -100,7 +100,7 @@ def spend(
         draft.tell(ev.JobCancelled(job_id=record.job_id))
 
 
-def spent_in_words(record: JobRecord) -> str:
+def retries_in_words(record: JobRecord) -> str:
     """Return the used part of a job's retry limits as text; empty if none is used."""
     counts = ((Category(name), count) for name, count in record.spent.items())
     said = [

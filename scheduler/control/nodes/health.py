@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.control.leases.retries import Category, category_of
 from scheduler.control.nodes.silence import apply_order
-from scheduler.control.state.node_evidence import MOST_FAULTS, Fault
+from scheduler.control.state.node_evidence import MOST_FAULTS, JobFailure
 from scheduler.control.state.nodes import Doubt
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import Trouble, trouble_of
@@ -26,7 +26,7 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, MemberEnd
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
@@ -54,7 +54,9 @@ _OF_A_LEASE: Final = re.compile(r"\bprocesses of lease \d+ cannot be killed.*", 
 _OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Trouble.DISK})
 
 
-def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end: MemberEnd) -> None:
+def note_end(
+    state: ControlState, draft: Transaction, live: LiveLease, name: str, end: MemberEnd
+) -> None:
     """Take in how a lease ended on a node, as the node reports it."""
     job_id = live.lease.job_id
     trouble = trouble_of(end.reason_code, end.message)
@@ -68,7 +70,7 @@ def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end:
         return
     said = end.message or (f"exit code {end.exit_code}" if end.exit_code is not None else "")
     said = said[:LONGEST_SAID]
-    fault = Fault(job_id=job_id, at_s=draft.now_s, category=category.value, said=said)
+    fault = JobFailure(job_id=job_id, at_s=draft.now_s, category=category.value, said=said)
     if category is Category.NODE_FAULT and trouble in _OWN:
         _hold_against(state, draft, name, fault)
     elif end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM} and category is not Category.IMAGE:
@@ -78,7 +80,7 @@ def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end:
             _suspect(state, draft, name, fault)
 
 
-def _note_completion(state: ControlState, draft: Draft, live: LiveLease) -> None:
+def _note_completion(state: ControlState, draft: Transaction, live: LiveLease) -> None:
     """Count earlier failures of a job against their nodes, since it completed elsewhere."""
     failures = state.health.failures.pop(live.lease.job_id, ())
     for name, fault in failures:
@@ -86,7 +88,9 @@ def _note_completion(state: ControlState, draft: Draft, live: LiveLease) -> None
             _hold_against(state, draft, name, fault)
 
 
-def trust(state: ControlState, draft: Draft, node: NodeState, *, actor: str = "") -> None:
+def drop_evidence(
+    state: ControlState, draft: Transaction, node: NodeState, *, actor: str = ""
+) -> None:
     """Drop all evidence against a node; the caller brings its workers back."""
     state.health.trust(node.name)
     if node.doubt is not None:
@@ -94,11 +98,11 @@ def trust(state: ControlState, draft: Draft, node: NodeState, *, actor: str = ""
         draft.set(f"doubt/{node.name}", None, actor=actor)
 
 
-def look_at_nodes(state: ControlState, draft: Draft) -> None:
+def check_node_health(state: ControlState, draft: Transaction) -> None:
     """Try nodes again that were avoided for long enough, and report slow ones."""
     for node in state.nodes.by_name.values():
         if node.doubt is not None and node.doubt.until_s <= draft.now_s:
-            trust(state, draft, node)
+            drop_evidence(state, draft, node)
             state.nodes.touch(node.name)
             apply_order(draft, node)
             draft.note("node_tried_again", "node", node.name)
@@ -130,7 +134,7 @@ def without_jobs(reason: str) -> str:
     return _OF_A_LEASE.sub("processes of a lease cannot be killed", _A_POD.sub("a pod", reason))
 
 
-def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:
+def _hold_against(state: ControlState, draft: Transaction, name: str, fault: JobFailure) -> None:
     node = state.nodes.by_name.get(name)
     if node is None or node.lost:
         return
@@ -148,7 +152,7 @@ def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) ->
         _doubt(state, draft, node, recent, until_s=draft.now_s + AVOID_S)
 
 
-def _suspect(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:
+def _suspect(state: ControlState, draft: Transaction, name: str, fault: JobFailure) -> None:
     """Avoid a node for a while if jobs of different types failed there at once, and only there."""
     health, job_id = state.health, fault.job_id
     elsewhere = {other for other, _ in health.failures[job_id]} - {name}
@@ -167,7 +171,7 @@ def _suspect(state: ControlState, draft: Draft, name: str, fault: Fault) -> None
         _doubt(state, draft, node, faults, until_s=draft.now_s + AVOID_S)
 
 
-def _occasions(faults: Sequence[Fault]) -> int:
+def _occasions(faults: Sequence[JobFailure]) -> int:
     """Return the number of occasions; faults within ``AT_ONCE_S`` count as one."""
     count, began_s = 0, -math.inf
     for fault in faults:
@@ -177,7 +181,12 @@ def _occasions(faults: Sequence[Fault]) -> int:
 
 
 def _doubt(
-    state: ControlState, draft: Draft, node: NodeState, faults: Sequence[Fault], *, until_s: float
+    state: ControlState,
+    draft: Transaction,
+    node: NodeState,
+    faults: Sequence[JobFailure],
+    *,
+    until_s: float,
 ) -> None:
     evidence = tuple(fault.to_data() for fault in faults)
     cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
@@ -216,7 +225,7 @@ def _has_room(state: ControlState, node: NodeState) -> bool:
     )
 
 
-def _tell_speed(state: ControlState, draft: Draft, node: NodeState) -> None:
+def _tell_speed(state: ControlState, draft: Transaction, node: NodeState) -> None:
     speed = state.health.relative_speed(node.name)
     if speed is None:
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.control.facts.facts import NodeReported, WorkersApproved
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
 
 #: The most worker types that a message names.
@@ -28,7 +28,7 @@ OTHERS: Final = "others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class AcceptedWorkers:
     """The accepted workers of a node's report.
 
     Attributes:
@@ -42,12 +42,12 @@ class Inventory:
     refused: Mapping[str, int] = field(default_factory=dict)
 
 
-def inventory_of(state: ControlState, fact: NodeReported) -> Inventory:
+def inventory_of(state: ControlState, fact: NodeReported) -> AcceptedWorkers:
     """Return the accepted workers of a report."""
     workers = fact.report.workers
     approved = state.nodes.approved.get(fact.report.node)
     if approved is None:
-        return Inventory(types=tuple(worker.worker_type for worker in workers))
+        return AcceptedWorkers(types=tuple(worker.worker_type for worker in workers))
     left, taken = dict(approved), []
     refused: Counter[str] = Counter()
     for worker in workers:
@@ -57,15 +57,15 @@ def inventory_of(state: ControlState, fact: NodeReported) -> Inventory:
         else:
             refused[worker.worker_type] += 1
     indices = tuple(worker.index for worker in taken)
-    return Inventory(
+    return AcceptedWorkers(
         types=tuple(worker.worker_type for worker in taken),
         indices=() if indices == tuple(range(len(indices))) else indices,
         refused=_few(refused),
     )
 
 
-def heed_inventory(
-    state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory
+def check_inventory(
+    state: ControlState, draft: Transaction, fact: NodeReported, inventory: AcceptedWorkers
 ) -> None:
     """Approve the first report of an enrolled agent, and report refused workers.
 
@@ -93,7 +93,7 @@ def heed_inventory(
         )
 
 
-def approve_workers(state: ControlState, draft: Draft, fact: WorkersApproved) -> None:
+def approve_workers(state: ControlState, draft: Transaction, fact: WorkersApproved) -> None:
     """Set the approved workers of a node; its next report is checked against them.
 
     Raises:
@@ -120,7 +120,12 @@ def in_words(workers: Mapping[str, int]) -> str:
 
 
 def _approve(
-    state: ControlState, draft: Draft, name: str, approved: Mapping[str, int], *, actor: str = ""
+    state: ControlState,
+    draft: Transaction,
+    name: str,
+    approved: Mapping[str, int],
+    *,
+    actor: str = "",
 ) -> None:
     # A new mapping each time: the view shares it.
     state.nodes.approved = {**state.nodes.approved, name: dict(approved)}

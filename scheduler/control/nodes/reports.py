@@ -12,8 +12,8 @@ from scheduler.control.leases.idle_gpus import take_use
 from scheduler.control.leases.launches import time_launch
 from scheduler.control.leases.progress import take_steps
 from scheduler.control.nodes.health import note_end
-from scheduler.control.nodes.inventory import heed_inventory, inventory_of
-from scheduler.control.nodes.silence import apply_order, hear, note_death
+from scheduler.control.nodes.inventory import check_inventory, inventory_of
+from scheduler.control.nodes.silence import apply_order, end_silence, note_death
 from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.domain.cluster import Node, WorkerType
@@ -25,8 +25,8 @@ from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     from scheduler.control.facts.facts import NodeReported
-    from scheduler.control.nodes.inventory import Inventory
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.nodes.inventory import AcceptedWorkers
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
@@ -40,7 +40,7 @@ MOST_NAMED = 20
 OTHER_AGENT_S = 30.0
 
 
-def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
+def take_report(state: ControlState, draft: Transaction, fact: NodeReported) -> None:
     """Take in an agent's report; a report that is older than the newest one changes nothing.
 
     Raises:
@@ -67,7 +67,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
         _check_changes(state, draft, node)
     joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in draft.events)
     if node is None:
-        heed_inventory(state, draft, fact, inventory)
+        check_inventory(state, draft, fact, inventory)
         if not joins:
             _join(state, draft, report.node, types)
         draft.met.append(fact)
@@ -75,8 +75,8 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
     other = (report.place, report.incarnation) != (node.place, node.incarnation)
     if report.crashed and other and not node.lost:
         note_death(state, draft, node, {lease.lease_id for lease in report.leases})
-    heed_inventory(state, draft, fact, inventory)
-    meet(state, draft, fact, inventory)
+    check_inventory(state, draft, fact, inventory)
+    store_report(state, draft, fact, inventory)
     if changed:
         if not joins:  # two such reports in one decision: the next one repeats it
             state.nodes.note_change(node.name, draft.now_s)
@@ -87,7 +87,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
     _take_leases(state, draft, node, report)
 
 
-def _is_news(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> bool:
+def _is_news(state: ControlState, draft: Transaction, node: NodeState, report: NodeReport) -> bool:
     """Return whether a report is the newest of the agent that serves its node, or its successor's.
 
     Raises:
@@ -126,7 +126,7 @@ def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, no
     )
 
 
-def _note_agent(draft: Draft, node: NodeState | None, report: NodeReport) -> None:
+def _note_agent(draft: Transaction, node: NodeState | None, report: NodeReport) -> None:
     """Store which agent serves a node, so that the next leader knows it."""
     known = None if node is None else (node.place, node.incarnation)
     if known != (report.place, report.incarnation):
@@ -161,7 +161,7 @@ def _check_types(state: ControlState, types: tuple[str, ...]) -> None:
         )
 
 
-def _check_changes(state: ControlState, draft: Draft, node: NodeState) -> None:
+def _check_changes(state: ControlState, draft: Transaction, node: NodeState) -> None:
     """Refuse workers that change all the time: each change uses new worker numbers permanently."""
     if state.nodes.changes_since(node.name, draft.now_s - CHANGES_WITHIN_S) < MOST_CHANGES:
         return
@@ -177,8 +177,11 @@ def _check_changes(state: ControlState, draft: Draft, node: NodeState) -> None:
     raise ConflictError(why)
 
 
-def meet(
-    state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory | None = None
+def store_report(
+    state: ControlState,
+    draft: Transaction,
+    fact: NodeReported,
+    inventory: AcceptedWorkers | None = None,
 ) -> None:
     """Store the state of an agent that reported, and its address.
 
@@ -205,7 +208,7 @@ def meet(
         state.table_due |= exclusive != node.exclusive
         node.exclusive = exclusive
         if node.silent:
-            hear(state, draft, node)
+            end_silence(state, draft, node)
 
 
 def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
@@ -215,7 +218,7 @@ def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
 
 
 def _note_sharing(
-    draft: Draft, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
+    draft: Transaction, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
 ) -> None:
     """Store a node's report on sharing, so that the next leader plans the same from the start."""
     exclusive = _exclusive(report, types)
@@ -227,7 +230,7 @@ def _joins(event: ev.NodesJoined, name: str) -> bool:
     return any(node.name == name for node in event.nodes)
 
 
-def _join(state: ControlState, draft: Draft, name: str, types: tuple[str, ...]) -> None:
+def _join(state: ControlState, draft: Transaction, name: str, types: tuple[str, ...]) -> None:
     known = set(state.engine.cluster.type_names)
     for event in draft.events:
         if isinstance(event, ev.NodesJoined):
@@ -236,7 +239,9 @@ def _join(state: ControlState, draft: Draft, name: str, types: tuple[str, ...]) 
     draft.tell(ev.NodesJoined(nodes=(Node(name=name, workers=types),), worker_types=tuple(new)))
 
 
-def _replace(state: ControlState, draft: Draft, node: NodeState, types: tuple[str, ...]) -> None:
+def _replace(
+    state: ControlState, draft: Transaction, node: NodeState, types: tuple[str, ...]
+) -> None:
     """Retire a node's workers and add its new ones: its hardware was changed."""
     for live, _ in list(state.leases.held_by(node.name)):
         end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
@@ -247,7 +252,9 @@ def _replace(state: ControlState, draft: Draft, node: NodeState, types: tuple[st
     _join(state, draft, node.name, types)
 
 
-def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
+def _heed_problems(
+    state: ControlState, draft: Transaction, node: NodeState, report: NodeReport
+) -> None:
     """Bring the engine's workers in line with a node's report.
 
     The report is compared with the engine, not with the last report: a restart forgets that report,
@@ -297,7 +304,9 @@ def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: N
         apply_order(draft, node)
 
 
-def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
+def _take_leases(
+    state: ControlState, draft: Transaction, node: NodeState, report: NodeReport
+) -> None:
     told = {lease.lease_id: lease for lease in report.leases}
     current = report.term == state.term
     for live, member in list(state.leases.held_by(node.name)):
@@ -311,7 +320,7 @@ def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: Nod
             end_member(state, draft, live, node.name, _missing(member))
 
 
-def _note_lost_entries(state: ControlState, draft: Draft, report: NodeReport) -> None:
+def _note_lost_entries(state: ControlState, draft: Transaction, report: NodeReport) -> None:
     """Warn that the database has lost its newest entries, and name the jobs.
 
     A node shows that by a lease number that was not given out yet, or belongs to another lease, on
@@ -345,7 +354,7 @@ def _missing(member: Member) -> MemberEnd:
 
 def _take_lease(
     state: ControlState,
-    draft: Draft,
+    draft: Transaction,
     live: LiveLease,
     member: Member,
     lease: LeaseReport,
@@ -398,7 +407,7 @@ def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
 
 
 def _take_launch(
-    state: ControlState, draft: Draft, live: LiveLease, member: Member, lease: LeaseReport
+    state: ControlState, draft: Transaction, live: LiveLease, member: Member, lease: LeaseReport
 ) -> None:
     """Take in the times of a launch, if the node measured it; once for each member of a gang."""
     if lease.launch_s is None or member.launched:
@@ -419,7 +428,7 @@ def _take_launch(
     draft.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)
 
 
-def _note_first_step(draft: Draft, live: LiveLease) -> None:
+def _note_first_step(draft: Transaction, live: LiveLease) -> None:
     """Record the times from the grant to running processes and to the first reported step."""
     lease = live.lease
     times = {"first_step_s": draft.now_s, "running_s": live.running_s}
@@ -429,7 +438,7 @@ def _note_first_step(draft: Draft, live: LiveLease) -> None:
     draft.note("first_step", "job", lease.job_id, lease=lease.lease_id, **found)
 
 
-def _heed_progress(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+def _heed_progress(draft: Transaction, live: LiveLease, member: Member, lease: LeaseReport) -> None:
     """Record why a job's steps cannot be read, once for each reason."""
     before, member.progress_problem = member.progress_problem, lease.progress_problem
     if lease.progress_problem not in {"", before}:
@@ -443,7 +452,7 @@ def _heed_progress(draft: Draft, live: LiveLease, member: Member, lease: LeaseRe
         )
 
 
-def _heed_trouble(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+def _heed_trouble(draft: Transaction, live: LiveLease, member: Member, lease: LeaseReport) -> None:
     """Record the trouble that keeps a lease from starting, once for each kind."""
     starting = lease.state is LeaseState.STARTING
     words = (lease.reason_code, lease.message) if starting else ("", "")

@@ -14,12 +14,12 @@ from scheduler.domain.facts.causes import Cause, FactKind
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
 
 
-def lose_silent_nodes(state: ControlState, draft: Draft) -> None:
+def lose_silent_nodes(state: ControlState, draft: Transaction) -> None:
     """Mark nodes as lost that have been silent for ``node_timeout_s``."""
     timeout_s = state.settings.node_timeout_s
     for node in list(state.nodes.silent(draft.now_s, timeout_s=timeout_s)):
@@ -35,7 +35,7 @@ def lose_silent_nodes(state: ControlState, draft: Draft) -> None:
         draft.set(f"lost/{node.name}", {"silent_s": silent_s})
 
 
-def cordon_silent_nodes(state: ControlState, draft: Draft) -> None:
+def cordon_silent_nodes(state: ControlState, draft: Transaction) -> None:
     """Grant nothing new on nodes that may soon be lost; they keep their leases."""
     timeout_s = state.settings.node_timeout_s
     for node in list(state.nodes.fall_silent(draft.now_s, timeout_s=timeout_s)):
@@ -49,7 +49,7 @@ def cordon_silent_nodes(state: ControlState, draft: Draft) -> None:
         draft.note_for(cause, "node_silent", "node", node.name, silent_s=silent_s)
 
 
-def hear(state: ControlState, draft: Draft, node: NodeState) -> None:
+def end_silence(state: ControlState, draft: Transaction, node: NodeState) -> None:
     """Allow new leases again on a node that was silent."""
     node.silent = False
     state.nodes.touch(node.name)
@@ -58,7 +58,7 @@ def hear(state: ControlState, draft: Draft, node: NodeState) -> None:
 
 
 def note_death(
-    state: ControlState, draft: Draft, node: NodeState, told: Collection[int] = ()
+    state: ControlState, draft: Transaction, node: NodeState, told: Collection[int] = ()
 ) -> None:
     """Report to the engine the jobs that may have made an agent die.
 
@@ -85,7 +85,7 @@ def note_death(
     draft.note("agent_died", "node", node.name, suspects=list(suspects))
 
 
-def apply_order(draft: Draft, node: NodeState) -> None:
+def apply_order(draft: Transaction, node: NodeState) -> None:
     """Bring a node's workers in the engine in line with its state and its operator's order."""
     usable = node.usable
     if not usable or node.lost:
@@ -98,7 +98,7 @@ def apply_order(draft: Draft, node: NodeState) -> None:
         draft.tell(ev.WorkersDrained(workers=usable, by_s=draft.now_s))
 
 
-def look_for_images(state: ControlState) -> None:
+def update_images(state: ControlState) -> None:
     """Publish to nodes new images that they may soon need."""
     if not (most := state.settings.prepull_images):
         return

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.facts import UseCounted
     from scheduler.control.facts.requests import ProjectLimits
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import AttemptRow
 
 #: The prefix before the project in the keys of settings.
@@ -56,8 +56,8 @@ def has_budget(limits: ProjectLimits) -> bool:
     return limits.budget_gpu_hours is not None or limits.budget_usd is not None
 
 
-def spending(
-    state: ControlState | View,
+def spending_by_project(
+    state: ControlState | PublishedState,
     *,
     now_s: float,
     until_s: float | None = None,
@@ -125,13 +125,13 @@ def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:
             budgets.used_us[key] = budgets.used_us.get(key, 0) + used_us
 
 
-def take_use(state: ControlState, _draft: Draft, fact: UseCounted) -> None:
+def take_use(state: ControlState, _draft: Transaction, fact: UseCounted) -> None:
     """Take in the ledger's figures for the time before control counted."""
     if not state.budgets.counted and state.budgets.since_s == fact.until_s:
         state.budgets.add(fact.sums)
 
 
-def keep_budgets(state: ControlState, draft: Draft) -> None:
+def check_budgets(state: ControlState, draft: Transaction) -> None:
     """Warn of budgets, stop projects that used them up, and resume them in a new month.
 
     Checked when a round is planned. A project that will have used its budget up by the end of the
@@ -150,7 +150,7 @@ def keep_budgets(state: ControlState, draft: Draft) -> None:
     # A stopped project resumes only if its budget has room for one worker for a whole round. The
     # moment by which its jobs left before the round's end is not enough.
     room_s = dict.fromkeys(state.jobs.stopped, state.settings.engine.round_length_s)
-    found = spending(state, now_s=now_s, until_s=state.engine.round_end_s, more_s=room_s)
+    found = spending_by_project(state, now_s=now_s, until_s=state.engine.round_end_s, more_s=room_s)
     for project in sorted({*found, *state.jobs.stopped, *budgets.told}):
         _judge(state, draft, project, found.get(project))
 
@@ -159,7 +159,7 @@ def keep_budgets(state: ControlState, draft: Draft) -> None:
 TOLD: Final = {"spent": "budget_spent", "warned": "budget_warning", "": "budget_free"}
 
 
-def _judge(state: ControlState, draft: Draft, project: str, spent: Spending | None) -> None:
+def _judge(state: ControlState, draft: Transaction, project: str, spent: Spending | None) -> None:
     part = 0.0 if spent is None else spent.part
     stops, stopped = part >= 1.0, project in state.jobs.stopped
     limits = state.jobs.limits.get(project)
@@ -192,7 +192,7 @@ def _figures(spent: Spending | None, limits: ProjectLimits | None) -> dict[str, 
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _stop_or_resume(state: ControlState, draft: Draft, project: str, *, stops: bool) -> None:
+def _stop_or_resume(state: ControlState, draft: Transaction, project: str, *, stops: bool) -> None:
     jobs = state.jobs
     jobs.stopped = jobs.stopped | {project} if stops else jobs.stopped - {project}
     jobs.recheck = True

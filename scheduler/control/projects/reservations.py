@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.control.facts.facts import ReservationDeleted, ReservationMade
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.state import ControlState
 
 
-def make_reservation(state: ControlState, draft: Draft, fact: ReservationMade) -> None:
+def make_reservation(state: ControlState, draft: Transaction, fact: ReservationMade) -> None:
     """Make a reservation.
 
     Raises:
@@ -92,7 +92,7 @@ def _check_job(state: ControlState, fact: ReservationMade) -> None:
     )
 
 
-def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDeleted) -> None:
+def delete_reservation(state: ControlState, draft: Transaction, fact: ReservationDeleted) -> None:
     """Delete a reservation and free its workers for all jobs.
 
     Raises:
@@ -107,7 +107,7 @@ def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDelet
     draft.note("reservation_deleted", "reservation", rule.name, actor=fact.actor)
 
 
-def end_reservations(state: ControlState, draft: Draft) -> None:
+def end_reservations(state: ControlState, draft: Transaction) -> None:
     """Delete the reservations with windows in the past."""
     for rule in [r for r in state.reservations.values() if r.until_s <= draft.now_s]:
         cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
@@ -117,7 +117,7 @@ def end_reservations(state: ControlState, draft: Draft) -> None:
         draft.note_for(cause, "reservation_ended", "reservation", rule.name)
 
 
-def release_reservations(state: ControlState, draft: Draft) -> None:
+def release_reservations(state: ControlState, draft: Transaction) -> None:
     """Release reservations for jobs that are gone, if the engine did not release them itself.
 
     That is so if the engine never knew the job, if the job ended in the very step that made the
@@ -130,7 +130,9 @@ def release_reservations(state: ControlState, draft: Draft) -> None:
         note_released(state, draft, rule.name, rule.job, cause)
 
 
-def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cause: Cause) -> None:
+def note_released(
+    state: ControlState, draft: Transaction, name: str, job_id: str, cause: Cause
+) -> None:
     """Delete a reservation that was released because the only job that it was for has ended.
 
     A newer reservation of that name, for other jobs, stays.
@@ -144,7 +146,7 @@ def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cau
     draft.note_for(cause, RELEASED, "job", job_id, reservation=name)
 
 
-def entitle(state: ControlState, draft: Draft, record: JobRecord) -> None:
+def entitle_job(state: ControlState, draft: Transaction, record: JobRecord) -> None:
     """Pass to the engine, before it gets a job, the reservations that the job may use."""
     names = tuple(r.name for r in state.reservations.values() if _admits(r, record))
     if names:
@@ -155,7 +157,7 @@ def _admits(rule: Reservation, record: JobRecord) -> bool:
     return rule.admits(project=record.project, user=record.owner, job=record.job_id)
 
 
-def _tell(state: ControlState, draft: Draft, rules: Sequence[Reservation], name: str) -> None:
+def _tell(state: ControlState, draft: Transaction, rules: Sequence[Reservation], name: str) -> None:
     """Put reservations in force, and pass the engine's jobs that may use them to the engine."""
     state.reservations = {rule.name: rule for rule in rules}
     records = [record for record in state.jobs.by_id.values() if record.parked is None]

@@ -27,7 +27,7 @@ _RULES: Final = (
 )
 
 
-def beyond(limits: ProjectLimits | None, spec: JobSpec, weight: float) -> str:
+def broken_rule(limits: ProjectLimits | None, spec: JobSpec, weight: float) -> str:
     """Return which rule of its project a job breaks; empty if none.
 
     The project itself as the entity, and job types ``project/...``, are always its own.

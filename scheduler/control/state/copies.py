@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.control.state.copying import job_twin, lease_twin
 from scheduler.control.state.jobs import JobBook
-from scheduler.control.state.leases import Leases
+from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
 from scheduler.control.state.state import ControlState
 from scheduler.domain.throughputs.knowledge import Part
@@ -137,7 +137,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
     table_due, estimates_due, launches_due, batches_due, mixed_due = copied.due
     state = ControlState(
         engine=restore(copied.engine, copied.settings.engine),
-        leases=Leases(timers=dict(copied.timers), question=copied.question),
+        leases=LiveLeases(timers=dict(copied.timers), question=copied.question),
         jobs=JobBook(),
         nodes=NodeBook(),
         knowledge=knowledge,

@@ -58,7 +58,7 @@ class Answered:
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class Transaction:
     """The parts of one decision.
 
     Attributes:

@@ -277,7 +277,7 @@ END_REASON: Mapping[LeaseEnd, EndReason] = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Leases:
+class LiveLeases:
     """Every lease in force, by id, by job and by node. A fold over the engine's commands.
 
     Attributes:

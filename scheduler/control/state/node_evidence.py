@@ -23,7 +23,7 @@ Key = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class JobFailure:
     """A failure of a job on a node: its time, category and message."""
 
     job_id: str
@@ -89,9 +89,9 @@ class NodeHealth:
         measured: nodes with speeds to check.
     """
 
-    faults: dict[str, deque[Fault]] = field(default_factory=dict)
-    failures: dict[str, deque[tuple[str, Fault]]] = field(default_factory=dict)
-    sudden: dict[str, dict[str, tuple[str, Fault]]] = field(default_factory=dict)
+    faults: dict[str, deque[JobFailure]] = field(default_factory=dict)
+    failures: dict[str, deque[tuple[str, JobFailure]]] = field(default_factory=dict)
+    sudden: dict[str, dict[str, tuple[str, JobFailure]]] = field(default_factory=dict)
     speeds: dict[Key, Speeds] = field(default_factory=dict)
     keys: dict[str, dict[Key, None]] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.settings import ControlSettings
 
 #: The prefix before the number in the keys of settings.
@@ -65,7 +65,7 @@ class Owners:
         last = max(uids.values(), default=-1)
         return cls(uids=MappingProxyType(uids), next_uid=last + 1)
 
-    def store(self, draft: Draft) -> None:
+    def store(self, draft: Transaction) -> None:
         """Store new uids with a decision."""
         for project, owner in self.unstored:
             number = self.uids[project, owner]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.jobs import JobBook
-    from scheduler.control.state.leases import Leases
+    from scheduler.control.state.leases import LiveLeases
     from scheduler.control.state.nodes import NodeBook
     from scheduler.control.state.settings import ControlSettings
     from scheduler.domain.allocation import Allocation
@@ -91,7 +91,7 @@ class ControlState:
     """
 
     engine: Engine
-    leases: Leases
+    leases: LiveLeases
     jobs: JobBook
     nodes: NodeBook
     knowledge: Knowledge

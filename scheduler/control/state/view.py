@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from scheduler.control.state.budget_state import Budgets
 from scheduler.control.state.copying import job_twin, lease_twin, node_twin
 from scheduler.control.state.jobs import JobBook
-from scheduler.control.state.leases import Leases
+from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
 from scheduler.engine.view import EngineView
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class View:
+class PublishedState:
     """The published state; the attributes are those of ``ControlState``.
 
     Attributes:
@@ -54,7 +54,7 @@ class View:
     """
 
     engine: EngineView
-    leases: Leases
+    leases: LiveLeases
     jobs: JobBook
     nodes: NodeBook
     knowledge: Knowledge
@@ -69,11 +69,11 @@ class View:
     outside: dict[str, None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: ControlState) -> View:
+    def of(cls, state: ControlState) -> PublishedState:
         """Return a view of the whole state."""
         view = cls(
             engine=EngineView.of(state.engine),
-            leases=Leases(),
+            leases=LiveLeases(),
             jobs=JobBook(),
             nodes=NodeBook(),
             knowledge=state.knowledge,
@@ -132,7 +132,7 @@ class View:
         self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
         self.jobs.admitted, self.jobs.stopped = dict(jobs.admitted), jobs.stopped
 
-    def _copy_leases(self, leases: Leases) -> None:
+    def _copy_leases(self, leases: LiveLeases) -> None:
         for lease_id in leases.touched:
             live = leases.by_id.get(lease_id)
             if live is None:

@@ -8,12 +8,12 @@ import numpy as np
 
 from scheduler.domain.facts import events as ev
 from scheduler.engine.events.on_leases import set_retry_timer
-from scheduler.engine.events.on_reservations import pinned
+from scheduler.engine.events.on_reservations import pinned_jobs
 from scheduler.engine.events.validation import fault_of
-from scheduler.engine.rounds.allocation import take_over
+from scheduler.engine.rounds.allocation import apply_allocation
 from scheduler.engine.state.restart_costs import follow_table
 from scheduler.engine.state.state import GRACE, RETRY
-from scheduler.engine.tables.columns import moves
+from scheduler.engine.tables.columns import follow_configurations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
     if fault:
         state.record("allocation_failed", "policy", reason=fault)
         return
-    take_over(
+    apply_allocation(
         event,
         state.jobs,
         state.pairs,
@@ -53,7 +53,7 @@ def promise_pinned(state: State) -> None:
     if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
         return
     jobs = state.jobs
-    rows = np.flatnonzero(pinned(state))
+    rows = np.flatnonzero(pinned_jobs(state))
     held = jobs["configuration"][rows]
     alone = held >= 0
     jobs.x[rows] = 0.0
@@ -76,7 +76,7 @@ def _policy(state: State, event: ev.PolicyChanged) -> None:
 
 
 def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
-    moved = moves(state.table, event.table)
+    moved = follow_configurations(state.table, event.table)
     state.pairs.renumber(state.table, event.table)
     state.assigner.table = event.table
     state.jobs.widen(event.table.throughput.shape[1])

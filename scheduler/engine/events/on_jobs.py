@@ -12,7 +12,7 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.events.on_leases import set_retry_timer
 from scheduler.engine.events.on_reservations import end_job
-from scheduler.engine.limits.admission import admit
+from scheduler.engine.limits.admission import check_admission
 from scheduler.engine.limits.quotas import is_firm
 from scheduler.engine.state.restart_costs import set_restarts
 from scheduler.engine.tables.jobs import HELD, NONE, RUNNING, WAITING
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _submitted(state: State, event: ev.JobSubmitted) -> None:
     job, jobs = event.job, state.jobs
     try:
-        admit(
+        check_admission(
             job,
             event.profile,
             state.table,

@@ -12,7 +12,12 @@ from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.events.on_reservations import end_job
 from scheduler.engine.rounds.decision_reasons import CausesOfGrants
-from scheduler.engine.state.preemption_protection import WORTH_TELLING, lost, patience_s, saved
+from scheduler.engine.state.preemption_protection import (
+    WORTH_TELLING,
+    note_lost_work,
+    note_saved_work,
+    patience_s,
+)
 from scheduler.engine.state.state import RETRY
 from scheduler.engine.tables.jobs import NONE, RUNNING, WAITING
 
@@ -166,9 +171,9 @@ def _heed_what_was_kept(
     """
     jobs = state.jobs
     if steps_done > jobs["steps_safe"][row]:
-        saved(jobs, np.array([row]))
+        note_saved_work(jobs, np.array([row]))
     elif ran_s > 0 and not jobs["saves"][row]:
-        lost(jobs, row, ran_s=ran_s)
+        note_lost_work(jobs, row, ran_s=ran_s)
         losses, lost_s = int(jobs["wasted"][row]), float(jobs["lost_s"][row])
         if losses >= WORTH_TELLING:
             left_s = patience_s(jobs["lost_s"][[row]], state.settings)
@@ -189,7 +194,7 @@ def _heed_what_was_kept(
 
 def _saved(state: State, event: ev.WorkSaved) -> None:
     rows = state.rows_under(event.lease_ids)
-    saved(state.jobs, rows[rows != NONE])
+    note_saved_work(state.jobs, rows[rows != NONE])
 
 
 def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:

@@ -99,7 +99,7 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
 # -- effects ----------------------------------------------------------------------------------
 
 
-def heed_windows(state: State) -> None:
+def update_windows(state: State) -> None:
     """Update the reservations to the time and the fleet; called before any decision."""
     found, fleet = state.reservations, state.fleet
     usable = fleet.in_service & ~fleet.cordoned
@@ -153,7 +153,7 @@ def _set_aside(state: State, in_force: tuple[Reservation, ...]) -> None:
             state.assigner.drop_plan(plan.number)
 
 
-def users(state: State, rule: Reservation) -> BoolArray:
+def reservation_users(state: State, rule: Reservation) -> BoolArray:
     """Return (N,) the jobs that may use a reservation's workers."""
     jobs = state.jobs
     result: BoolArray = np.zeros(len(jobs), dtype=bool)
@@ -167,7 +167,7 @@ def users(state: State, rule: Reservation) -> BoolArray:
     return result
 
 
-def settled(state: State) -> tuple[BoolArray, BoolArray]:
+def bound_by_reservations(state: State) -> tuple[BoolArray, BoolArray]:
     """Return (N,) jobs that stay on workers set aside for them, and jobs that must leave such.
 
     A job stays if all its workers belong to one reservation in force that it may use. Every other
@@ -191,7 +191,7 @@ def settled(state: State) -> tuple[BoolArray, BoolArray]:
     return stays & ~leaves, leaves
 
 
-def pinned(state: State) -> BoolArray:
+def pinned_jobs(state: State) -> BoolArray:
     """Return (N,) pinned jobs: they keep their workers, and compete for nothing.
 
     These are jobs on cordoned workers: a job that outbids one of them cannot run in its place, so
@@ -202,7 +202,9 @@ def pinned(state: State) -> BoolArray:
     result = np.zeros(len(state.jobs), dtype=bool)
     if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
         return result
-    stays, leaves = settled(state) if state.fleet.any_set_aside else (result, result.copy())
+    stays, leaves = (
+        bound_by_reservations(state) if state.fleet.any_set_aside else (result, result.copy())
+    )
     result |= stays
     for worker in np.flatnonzero(state.fleet.cordoned).tolist():
         for lease_id in state.book.on_worker[worker]:
@@ -221,7 +223,7 @@ def pinned(state: State) -> BoolArray:
     return result
 
 
-def cleared(state: State, rule: Reservation) -> bool:
+def can_grant_reserved(state: State, rule: Reservation) -> bool:
     """Return whether the workers of a reservation may be granted to its owner's jobs.
 
     Before the window, this needs that no other job is on any of them, so that smaller jobs do not
@@ -239,7 +241,7 @@ def cleared(state: State, rule: Reservation) -> bool:
     return all(found.may_use(rule, book.leases[i].job_id) for i in leases)
 
 
-def until_its_end(state: State, rule: Reservation) -> list[int]:
+def grantable_until_round_end(state: State, rule: Reservation) -> list[int]:
     """Return the workers of a reservation in force that can be granted until the round ends.
 
     If its window ends in this round and that of another reservation begins, workers of both are
@@ -251,7 +253,7 @@ def until_its_end(state: State, rule: Reservation) -> list[int]:
     return [worker for worker in found.workers[rule.name] if worker not in taken]
 
 
-def shunned(state: State) -> list[tuple[Reservation, IntArray, BoolArray]]:
+def forbidden_workers(state: State) -> list[tuple[Reservation, IntArray, BoolArray]]:
     """Return future reservations, with the jobs that must not be placed on their workers.
 
     Returns:
@@ -273,7 +275,7 @@ def shunned(state: State) -> list[tuple[Reservation, IntArray, BoolArray]]:
         needs_s = np.where(jobs["unpreemptible"][firm] != 0, left / np.maximum(fastest, 1e-12), 0.0)
         least_s = np.minimum(jobs["min_run_s"][firm], state.settings.patience_s)
         end_s = state.now_s + jobs["restart_s"][firm] + np.maximum(needs_s, least_s)
-        late = firm[(end_s > rule.from_s) & ~users(state, rule)[firm]]
+        late = firm[(end_s > rule.from_s) & ~reservation_users(state, rule)[firm]]
         if len(late):
             result.append((rule, jobs.ints("number")[late], _mask(state, found.workers[rule.name])))
     return result

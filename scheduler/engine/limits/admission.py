@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.job import Job
 
 
-def admit(
+def check_admission(
     job: Job,
     profile: int,
     table: ConfigurationTable,

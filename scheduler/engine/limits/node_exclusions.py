@@ -19,7 +19,7 @@ LONGEST: Final = 16.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bars:
+class Exclusions:
     """Configurations that jobs cannot have now, since they avoid nodes or must lie on one node.
 
     Attributes:
@@ -32,7 +32,7 @@ class Bars:
     row: BoolArray
 
 
-class Avoidance:
+class NodeExclusions:
     """Nodes that each job avoids, and until when. Other jobs still run on these nodes.
 
     Args:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.engine.tables.leases import LeaseBook, PlannedLease
 
 
-def held(
+def held_by_leases(
     caps: Caps,
     rows: IntArray,
     *,
@@ -56,7 +56,7 @@ def held(
     return total
 
 
-def planned(caps: Caps, *, jobs: JobTable, book: LeaseBook, fleet: Fleet) -> IntArray:
+def held_by_plans(caps: Caps, *, jobs: JobTable, book: LeaseBook, fleet: Fleet) -> IntArray:
     """Return (Q,) the most workers of each cap that planned leases will hold."""
     return _planned(caps, *_plans(caps, jobs, book), fleet.type_of)
 
@@ -91,7 +91,9 @@ def hold_back(
         return []
     plans = list(book.planned.values())
     group, spots = _plans(caps, jobs, book)
-    most = held(caps, np.arange(len(jobs)), jobs=jobs, table=table, book=book, fleet=fleet)
+    most = held_by_leases(
+        caps, np.arange(len(jobs)), jobs=jobs, table=table, book=book, fleet=fleet
+    )
     most = most + _planned(caps, group, spots, fleet.type_of)
     short = np.flatnonzero(most > caps.limit)
     if not len(short):

@@ -9,12 +9,12 @@ import numpy as np
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.facts import commands as do
 from scheduler.domain.lease import Leases, RevokeReason
-from scheduler.engine.limits.node_exclusions import Avoidance, Bars
+from scheduler.engine.limits.node_exclusions import Exclusions, NodeExclusions
 from scheduler.engine.limits.quota_usage import hold_back
-from scheduler.engine.placement.launch_constraints import Manners
+from scheduler.engine.placement.launch_constraints import LaunchConstraints
 from scheduler.engine.placement.placement import Placer, Unit, largest_first
 from scheduler.engine.rounds.decision_reasons import CausesOfGrants, CausesOfNotices, Notices
-from scheduler.engine.rounds.equivalence import Alike
+from scheduler.engine.rounds.equivalence import EquivalentConfigurations
 from scheduler.engine.tables.fleet import Fleet
 from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.tables.leases import LeaseBook, PlannedLease
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scheduler.domain.facts.causes import Cause
     from scheduler.domain.quota import Caps
     from scheduler.engine.rounds.choose_round import Choice
-    from scheduler.engine.rounds.decision_reasons import Grounds
+    from scheduler.engine.rounds.decision_reasons import RoundReasons
 
 _UNMOVED: IntArray = np.empty(0, dtype=np.int64)
 
@@ -48,7 +48,7 @@ class Assigner:
         self.pairs = PairTable()
         self.book = LeaseBook(self.fleet)
         #: nodes that jobs avoid for a while, because they failed or could not start there.
-        self.avoidance = Avoidance(self.fleet)
+        self.avoidance = NodeExclusions(self.fleet)
         #: the time of the current call.
         self.now_s = 0.0
         #: (numbers of jobs, (W,) workers) on which these jobs must not be placed now.
@@ -58,30 +58,30 @@ class Assigner:
         #: id of the newest lease; also its fencing token.
         self.next_lease = 0
         #: the table at the last access, and its configurations of equal value.
-        self._alike: tuple[ConfigurationTable, Alike] | None = None
+        self._alike: tuple[ConfigurationTable, EquivalentConfigurations] | None = None
         #: the same for launch constraints.
-        self._manners: tuple[ConfigurationTable, Manners] | None = None
+        self._manners: tuple[ConfigurationTable, LaunchConstraints] | None = None
 
     @property
-    def alike(self) -> Alike:
+    def alike(self) -> EquivalentConfigurations:
         """Return the configurations of equal value in the table."""
         if self._alike is None or self._alike[0] is not self.table:
             prices = self.fleet.cost_usd_per_hour[: self.table.demand.shape[2]]
-            self._alike = self.table, Alike.of(self.table, prices)
+            self._alike = self.table, EquivalentConfigurations.of(self.table, prices)
         return self._alike[1]
 
     @property
-    def manners(self) -> Manners:
+    def manners(self) -> LaunchConstraints:
         """Return the launch constraints of the table."""
         if self._manners is None or self._manners[0] is not self.table:
-            self._manners = self.table, Manners.of(self.table)
+            self._manners = self.table, LaunchConstraints.of(self.table)
         return self._manners[1]
 
     def realise(
         self,
         choice: Choice,
         eligible: BoolArray,
-        grounds: Grounds,
+        grounds: RoundReasons,
         *,
         goes_on: Cause,
         start_s: float,
@@ -141,7 +141,7 @@ class Assigner:
         return commands
 
     def serve(
-        self, choice: Choice, grounds: Grounds, available: BoolArray, *, end_s: float
+        self, choice: Choice, grounds: RoundReasons, available: BoolArray, *, end_s: float
     ) -> list[do.GrantLeases]:
         """Start waiting jobs on available workers until ``end_s``; ``available`` is used up."""
         wanted = (choice.configuration != NONE) | (choice.pair != NONE)
@@ -222,7 +222,7 @@ class Assigner:
         self,
         units: Sequence[tuple[int, ...]],
         choice: Choice,
-        grounds: Grounds,
+        grounds: RoundReasons,
         available: BoolArray,
         end_s: float,
         *,
@@ -374,7 +374,7 @@ class Assigner:
             usable &= (demand <= most).all(axis=1) | ~self.manners.consolidated[profile]
         return bool(usable.any())
 
-    def bars(self, available: BoolArray) -> Bars | None:
+    def bars(self, available: BoolArray) -> Exclusions | None:
         """Return the configurations that jobs cannot have on some workers; or None.
 
         A job that avoids nodes may find too few workers left. For a job that must lie on one node,
@@ -422,7 +422,7 @@ class Assigner:
             scattered = manners.consolidated[profile] & (demand[profile] > most).any(axis=2)
             scattered[running, jobs["configuration"][running]] = False
             barred |= scattered
-        return Bars(configuration=barred, row=avoiding)
+        return Exclusions(configuration=barred, row=avoiding)
 
     def _workers_of(self, row: int) -> tuple[int, ...]:
         """Return the workers of a job's lease; empty if the lease is stopping."""
@@ -436,7 +436,7 @@ class Assigner:
         rows: Sequence[int],
         workers: Sequence[tuple[int, ...]],
         choice: Choice,
-        grounds: Grounds,
+        grounds: RoundReasons,
         partner_lease: int,
     ) -> None:
         """Plan a lease for each row; it need not wait for ``partner_lease`` (NONE without one)."""
@@ -506,7 +506,7 @@ class Assigner:
             lease_ids=np.array([lease_id]), by_s=by_s, reason=reason, causes=(cause,)
         )
 
-    def _outbid(self, rows: IntArray, grounds: Grounds, *, by_s: float) -> do.RevokeLeases:
+    def _outbid(self, rows: IntArray, grounds: RoundReasons, *, by_s: float) -> do.RevokeLeases:
         """Give notice to the leases of (n,) rows: other jobs get the workers, or the jobs move."""
         leases = self.jobs["lease"][rows]
         order = leases.argsort()
@@ -530,7 +530,7 @@ class Assigner:
         """Move jobs and planned leases to the new columns of their configurations.
 
         Args:
-            moved: profile -> (J,) new columns, see ``columns.moves``.
+            moved: profile -> (J,) new columns, see ``columns.follow_configurations``.
         """
         jobs = self.jobs
         for profile, columns in moved.items():

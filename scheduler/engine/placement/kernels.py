@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @njit(cache=True)
-def place(
+def choose_workers(
     demands: IntArray, available: BoolArray, type_of: IntArray, node_start: IntArray
 ) -> IntArray:
     """Choose concrete workers: gangs on the fewest nodes, single workers on the fullest nodes.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Manners:
+class LaunchConstraints:
     """The constraints of a table. Letters as in ``ConfigurationTable``.
 
     Attributes:
@@ -29,7 +29,7 @@ class Manners:
     any_consolidated: bool
 
     @classmethod
-    def of(cls, table: ConfigurationTable) -> Manners:
+    def of(cls, table: ConfigurationTable) -> LaunchConstraints:
         """Read the constraints from a table."""
         consolidated = np.zeros(table.throughput.shape, dtype=bool)
         planned = np.zeros(table.throughput.shape, dtype=bool)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from scheduler.engine.placement.kernels import place
+from scheduler.engine.placement.kernels import choose_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +135,7 @@ class Placer:
 
     def _place(self, demands: IntArray, available: BoolArray) -> list[tuple[int, ...]]:
         fleet = self._fleet
-        workers = place(demands, available, fleet.type_of, fleet.node_start).tolist()
+        workers = choose_workers(demands, available, fleet.type_of, fleet.node_start).tolist()
         result: list[tuple[int, ...]] = []
         begin = 0
         for end in demands.sum(axis=1).cumsum().tolist():

@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.domain.problem import Problem
 from scheduler.engine.limits.quotas import most_held
 from scheduler.engine.rounds.candidates import NEGLIGIBLE
-from scheduler.engine.rounds.migration import settle
+from scheduler.engine.rounds.migration import spread_credit
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from scheduler.domain.facts.events import AllocationComputed
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
-    from scheduler.engine.rounds.equivalence import Alike
+    from scheduler.engine.rounds.equivalence import EquivalentConfigurations
     from scheduler.engine.tables.jobs import JobTable
     from scheduler.engine.tables.leases import PlannedLease
     from scheduler.engine.tables.pairs import PairTable
 
 
-def pose(
+def build_problem(
     jobs: JobTable,
     table: ConfigurationTable,
     entities: tuple[Entity, ...],
@@ -98,12 +98,12 @@ def _that_can_bind(caps: Caps, table: ConfigurationTable, profile: IntArray) -> 
     return caps.only(bind) if bind.any() else None
 
 
-def take_over(
+def apply_allocation(
     answer: AllocationComputed,
     jobs: JobTable,
     pairs: PairTable,
     planned: Collection[PlannedLease],
-    alike: Alike,
+    alike: EquivalentConfigurations,
     *,
     round_length_s: float,
     carry_credit: bool = True,
@@ -130,7 +130,7 @@ def take_over(
     x[:] = 0.0
     within = np.minimum(np.maximum(allocation.x[known], 0.0), 1.0)
     x[rows[known], : within.shape[1]] = within
-    settle(jobs, alike)
+    spread_credit(jobs, alike)
     # A configuration that X no longer wants loses its claim; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
     # The bound is wider by the time that a protected job had beyond its turns.

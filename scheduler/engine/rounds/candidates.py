@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.rounds.migration import pooled
+from scheduler.engine.rounds.migration import sum_equivalent
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.quota import Caps
-    from scheduler.engine.limits.node_exclusions import Bars
-    from scheduler.engine.rounds.equivalence import Alike
+    from scheduler.engine.limits.node_exclusions import Exclusions
+    from scheduler.engine.rounds.equivalence import EquivalentConfigurations
     from scheduler.engine.tables.jobs import JobTable
     from scheduler.engine.tables.pairs import PairTable
 
@@ -60,10 +60,10 @@ class Candidates:
         return Candidates(**{name: getattr(self, name)[kept] for name in Candidates.__slots__})
 
 
-def singles(
+def single_candidates(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: Alike,
+    alike: EquivalentConfigurations,
     *,
     held: IntArray,
     profile: IntArray,
@@ -71,7 +71,7 @@ def singles(
     length_s: float,
     lead_s: float,
     ahead_s: float,
-    bars: Bars | None,
+    bars: Exclusions | None,
     caps: Caps | None,
 ) -> tuple[BoolArray, FloatArray, Candidates]:
     """List the single configurations that would lag behind X at the end of the round.
@@ -97,9 +97,9 @@ def singles(
         group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
         group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
         x, credit_s = x.copy(), credit_s.copy()
-        x[shared] = pooled(x[shared], group)
-        credit_s[shared] = pooled(credit_s[shared], group)
-        kept[shared] = pooled(kept[shared].astype(float), group) > 0.0
+        x[shared] = sum_equivalent(x[shared], group)
+        credit_s[shared] = sum_equivalent(credit_s[shared], group)
+        kept[shared] = sum_equivalent(kept[shared].astype(float), group) > 0.0
         promise = np.full(x.shape, NONE, dtype=np.int64)
         promise[shared] = shared[:, None] * x.shape[1] + group
     deficit_s = credit_s + x * length_s
@@ -132,7 +132,7 @@ def singles(
     )
 
 
-def shared_pairs(
+def pair_candidates(
     jobs: JobTable,
     pairs: PairTable,
     table: ConfigurationTable,
@@ -179,7 +179,7 @@ def of_pairs(caps: Caps, members: IntArray, demand: IntArray) -> IntArray:
     return np.concatenate((demand, held), axis=1)
 
 
-def join(one: Candidates, other: Candidates) -> Candidates:
+def join_candidates(one: Candidates, other: Candidates) -> Candidates:
     """Put two lists behind one another."""
     return Candidates(
         **{

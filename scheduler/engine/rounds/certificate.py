@@ -71,7 +71,7 @@ def _short(value: float, most: float) -> float:
     return max(1.0 - value / most, 0.0) if most > 0 else 0.0
 
 
-def certificate(
+def certify(
     found: Candidates,
     runs: BoolArray,
     value: FloatArray | None,

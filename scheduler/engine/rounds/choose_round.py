@@ -34,15 +34,15 @@ from scheduler.engine.rounds import round_milp
 from scheduler.engine.rounds.candidates import (
     NEGLIGIBLE,
     Candidates,
-    join,
-    shared_pairs,
-    singles,
+    join_candidates,
+    pair_candidates,
+    single_candidates,
 )
-from scheduler.engine.rounds.certificate import certificate
-from scheduler.engine.rounds.draft import Draft, improve, serve_what_is_owed
+from scheduler.engine.rounds.certificate import certify
+from scheduler.engine.rounds.draft import PartialChoice, improve_choice, serve_owed_time
 from scheduler.engine.rounds.kernels import choose_leftover
-from scheduler.engine.rounds.migration import exchange, stay
-from scheduler.engine.rounds.urgency import rate, time_left_s
+from scheduler.engine.rounds.migration import suppress_moves, swap_equivalent
+from scheduler.engine.rounds.urgency import rate_candidates, time_left_s
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.quota import Caps
-    from scheduler.engine.limits.node_exclusions import Bars
+    from scheduler.engine.limits.node_exclusions import Exclusions
     from scheduler.engine.rounds.certificate import Certificate
-    from scheduler.engine.rounds.equivalence import Alike
-    from scheduler.engine.rounds.round_milp import Search
+    from scheduler.engine.rounds.equivalence import EquivalentConfigurations
+    from scheduler.engine.rounds.round_milp import SearchSchedule
     from scheduler.engine.rounds.urgency import Band, Rating
     from scheduler.engine.tables.jobs import JobTable
     from scheduler.engine.tables.pairs import PairTable
@@ -111,7 +111,7 @@ def choose_round(
     jobs: JobTable,
     pairs: PairTable,
     table: ConfigurationTable,
-    alike: Alike,
+    alike: EquivalentConfigurations,
     *,
     eligible: BoolArray,
     free: IntArray,
@@ -120,8 +120,8 @@ def choose_round(
     keep_bonus_s: float,
     band: Band,
     by_lengths: bool = True,
-    search: Search | None = None,
-    bars: Bars | None = None,
+    search: SearchSchedule | None = None,
+    bars: Exclusions | None = None,
     kept: BoolArray | None = None,
     caps: Caps | None = None,
 ) -> Choice:
@@ -146,11 +146,11 @@ def choose_round(
             None for no jobs.
         caps: quotas that are left; None if there are no quotas.
     """
-    draft = Draft(jobs, eligible, free, caps)
+    draft = PartialChoice(jobs, eligible, free, caps)
     if kept is not None:
         draft.keep(kept, jobs, pairs, table)
     held, profile = jobs.ints("configuration"), jobs.ints("profile")
-    wanted, deficit_s, found = singles(
+    wanted, deficit_s, found = single_candidates(
         jobs,
         table,
         alike,
@@ -166,13 +166,13 @@ def choose_round(
     left_s = time_left_s(jobs, table, by_lengths=by_lengths)
     shared = every_pair = None
     if len(pairs):
-        every_pair = shared_pairs(
+        every_pair = pair_candidates(
             jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, caps=caps
         )
         shared = every_pair if bars is None else _without_strangers(every_pair, bars)
         least_s = np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s - band.ahead_s
-        found = join(found, shared.where(shared.deficit_s > least_s))
-    rated = rate(
+        found = join_candidates(found, shared.where(shared.deficit_s > least_s))
+    rated = rate_candidates(
         found,
         band,
         types=draft.types,
@@ -186,7 +186,7 @@ def choose_round(
     searched = proven = None
     if search is not None:
         owed = partial(
-            round_milp.owed,
+            round_milp.total_owed,
             jobs,
             table,
             deficit_s,
@@ -210,10 +210,10 @@ def choose_round(
             bars=bars,
         )
     if alike.any:
-        exchange(draft.configuration, jobs, alike, bars, caps)
+        swap_equivalent(draft.configuration, jobs, alike, bars, caps)
     turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
     if (~eligible | (draft.configuration != NONE) | (draft.pair != NONE)).all():
-        turn_of = stay(
+        turn_of = suppress_moves(
             draft.configuration,
             draft.free,
             jobs,
@@ -251,21 +251,21 @@ def choose_round(
     )
 
 
-def _without_strangers(shared: Candidates, bars: Bars) -> Candidates:
+def _without_strangers(shared: Candidates, bars: Exclusions) -> Candidates:
     """Leave out pairs with a member in ``bars.row``; pairs that run now may stay."""
     strange = bars.row[shared.first] | bars.row[shared.second]
     return shared.where(shared.held | ~strange)
 
 
 def _improve(
-    draft: Draft,
-    begun: Draft,
+    draft: PartialChoice,
+    begun: PartialChoice,
     found: Candidates,
     chosen: BoolArray,
     *,
     rated: Rating,
     band: Band,
-    search: Search,
+    search: SearchSchedule,
     owed: Callable[[], float],
 ) -> tuple[bool | None, Certificate]:
     """Improve a round; if a candidate is late, choose a round that serves the owed time.
@@ -275,19 +275,19 @@ def _improve(
     """
     bounds = (math.nan, math.nan)
     if rated.value is not None:
-        chosen, bounds = improve(draft, begun, found, chosen, rated.value)
+        chosen, bounds = improve_choice(draft, begun, found, chosen, rated.value)
     searched = None
     if search.may and round_milp.is_late(found, chosen, band, search.begun_s):
         bonus_s = rated.bonus_s
-        searched = serve_what_is_owed(draft, begun, found, chosen, bonus_s=bonus_s, owed=owed())
+        searched = serve_owed_time(draft, begun, found, chosen, bonus_s=bonus_s, owed=owed())
     if searched:
         chosen = draft.runs(found, begun)
     length_s = band.round_s
-    return searched, certificate(found, chosen, rated.value, bounds=bounds, length_s=length_s)
+    return searched, certify(found, chosen, rated.value, bounds=bounds, length_s=length_s)
 
 
 def _full(
-    caps: Caps, draft: Draft, table: ConfigurationTable, profile: IntArray, held: IntArray
+    caps: Caps, draft: PartialChoice, table: ConfigurationTable, profile: IntArray, held: IntArray
 ) -> BoolArray:
     """Return (N,) jobs without room in their quotas for the single configuration they held."""
     rows = np.flatnonzero(held != NONE)
@@ -298,15 +298,15 @@ def _full(
 
 
 def _hand_out(
-    draft: Draft,
+    draft: PartialChoice,
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: Alike,
+    alike: EquivalentConfigurations,
     *,
     shared: Candidates | None,
     length_s: float,
     left_s: FloatArray,
-    bars: Bars | None,
+    bars: Exclusions | None,
 ) -> None:
     """Offer the left-over workers to waiting jobs, unless the policy wants them idle."""
     offered = jobs["x_only"] == 0
@@ -331,13 +331,13 @@ def _hand_out(
 def _leftover(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: Alike,
+    alike: EquivalentConfigurations,
     *,
     waiting: BoolArray,
     free: IntArray,
     length_s: float,
     left_s: FloatArray,
-    bars: Bars | None,
+    bars: Exclusions | None,
     caps: Caps | None,
 ) -> IntArray:
     """Offer left-over workers to waiting jobs: by the policy's rank, then by remaining time."""

@@ -56,7 +56,7 @@ _URGENCY: Final = {(True, False): Ground.OVERDUE, (True, True): Ground.FULL_TIME
 _MOVES: Final = frozenset({Ground.FASTER, Ground.ELSEWHERE, Ground.MOVED})
 
 
-class Told(WhyGranted):
+class FixedReason(WhyGranted):
     """A stored cause.
 
     Args:
@@ -71,7 +71,7 @@ class Told(WhyGranted):
         return self._cause
 
 
-class Grounds(WhyGranted):
+class RoundReasons(WhyGranted):
     """The reasons by which a round, or the rest of one, was chosen.
 
     Args:
@@ -308,7 +308,7 @@ class CausesOfNotices(Sequence[Cause]):
         notices: the leases.
     """
 
-    def __init__(self, grounds: Grounds, notices: Notices) -> None:
+    def __init__(self, grounds: RoundReasons, notices: Notices) -> None:
         self._grounds, self._notices = grounds, notices
 
     def __len__(self) -> int:

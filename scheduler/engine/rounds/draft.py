@@ -10,7 +10,7 @@ from scheduler.engine.rounds import round_milp
 from scheduler.engine.rounds.candidates import of_pairs
 from scheduler.engine.rounds.certificate import FAR, GAP
 from scheduler.engine.rounds.kernels import choose_entitled
-from scheduler.engine.rounds.prices import prices, search
+from scheduler.engine.rounds.prices import find_prices, search_by_prices
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.engine.tables.pairs import PairTable
 
 
-class Draft:
+class PartialChoice:
     """A choice that is not complete yet."""
 
     def __init__(
@@ -39,22 +39,22 @@ class Draft:
         self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
         self.charged: BoolArray = np.zeros(n, dtype=bool)
 
-    def copy(self) -> Draft:
+    def copy(self) -> PartialChoice:
         """Return a copy to start again from."""
-        twin = object.__new__(Draft)  # a third of the time of ``copy``
+        twin = object.__new__(PartialChoice)  # a third of the time of ``copy``
         twin.__dict__.update(self.__dict__)
         for name in ("free", "busy", "configuration", "pair", "charged"):
             twin.__dict__[name] = self.__dict__[name].copy()
         return twin
 
-    def runs(self, found: Candidates, begun: Draft) -> BoolArray:
+    def runs(self, found: Candidates, begun: PartialChoice) -> BoolArray:
         """Return (C,) whether each candidate runs and did not run when the choice began."""
         alone = self.configuration[found.first] == found.configuration
         together = self.pair[found.first] == found.pair
         result: BoolArray = np.where(found.second == NONE, alone, together)
         return result & ~begun.busy[found.first]
 
-    def become(self, other: Draft) -> None:
+    def become(self, other: PartialChoice) -> None:
         """Become equal to another draft."""
         self.__dict__.update(other.__dict__)
 
@@ -166,9 +166,9 @@ def _room(free: IntArray, caps: Caps) -> IntArray:
     return np.concatenate((free[: caps.counts.shape[1]], left))
 
 
-def improve(
-    draft: Draft,
-    begun: Draft,
+def improve_choice(
+    draft: PartialChoice,
+    begun: PartialChoice,
     found: Candidates,
     chosen: BoolArray,
     value: FloatArray,
@@ -189,7 +189,7 @@ def improve(
         (C,) which candidates run in the end; upper bounds for whole and for divided workers.
     """
     reached = float(value[chosen].sum())
-    priced = prices(found, value, begun.free, begun.busy, reached=reached)
+    priced = find_prices(found, value, begun.free, begun.busy, reached=reached)
     bound = priced.bound
     if reached >= (1.0 - GAP) * bound:
         return chosen, (bound, bound)
@@ -211,11 +211,13 @@ def improve(
             break
         if exact:
             worth = np.where(may, value, 0.0)
-            found_runs, most = round_milp.best(found, worth, other.free, other.busy, gap=GAP / 10.0)
+            found_runs, most = round_milp.best_choice(
+                found, worth, other.free, other.busy, gap=GAP / 10.0
+            )
             runs = never if found_runs is None else found_runs
             bound = min(bound, float(value[must].sum()) + most)
         elif not (found.second[may] >= 0).any():
-            runs, bound = search(found, priced, may, other.free, reached)
+            runs, bound = search_by_prices(found, priced, may, other.free, reached)
         else:
             continue
         if value[must | runs].sum() > reached:
@@ -227,9 +229,9 @@ def improve(
     return chosen, (max(bound, reached), priced.bound)
 
 
-def serve_what_is_owed(
-    draft: Draft,
-    begun: Draft,
+def serve_owed_time(
+    draft: PartialChoice,
+    begun: PartialChoice,
     found: Candidates,
     chosen: BoolArray,
     *,
@@ -245,21 +247,21 @@ def serve_what_is_owed(
         chosen: (C,) which of them the draft runs.
         bonus_s: (C,) seconds of lag with which each is credited so that fewer jobs move. Rounds
             that serve the owed time with this credit are tried first.
-        owed: see ``round_milp.owed``.
+        owed: see ``round_milp.total_owed``.
 
     Returns:
         Whether a choice was found that is worth ``owed``; None if there was no need.
     """
-    value = round_milp.worth(found, draft.types)
+    value = round_milp.candidate_worth(found, draft.types)
     if not round_milp.short_of(value, chosen, owed):
         return None
-    for credited in (value + round_milp.worth(found, draft.types, bonus_s), value):
-        runs, _ = round_milp.best(found, credited, begun.free, begun.busy)
+    for credited in (value + round_milp.candidate_worth(found, draft.types, bonus_s), value):
+        runs, _ = round_milp.best_choice(found, credited, begun.free, begun.busy)
         if runs is not None and not round_milp.short_of(value, runs, owed):
             break
     else:
         return False
-    for part in (runs, round_milp.affordable(value, runs, owed)):
+    for part in (runs, round_milp.affordable_candidates(value, runs, owed)):
         some = found.where(part)
         begun.take(some, some.deficit_s, np.zeros(len(some.first), dtype=bool), charged=True)
     draft.become(begun)

@@ -26,7 +26,7 @@ _APART = 2_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Alike:
+class EquivalentConfigurations:
     """Configurations of equal value. Letters as in ``ConfigurationTable``.
 
     Attributes:
@@ -47,7 +47,9 @@ class Alike:
     any: bool
 
     @classmethod
-    def of(cls, table: ConfigurationTable, cost_usd_per_hour: FloatArray) -> Alike:
+    def of(
+        cls, table: ConfigurationTable, cost_usd_per_hour: FloatArray
+    ) -> EquivalentConfigurations:
         """Compare the configurations of each profile.
 
         Args:

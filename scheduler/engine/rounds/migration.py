@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.quota import Caps
-    from scheduler.engine.limits.node_exclusions import Bars
-    from scheduler.engine.rounds.equivalence import Alike
+    from scheduler.engine.limits.node_exclusions import Exclusions
+    from scheduler.engine.rounds.equivalence import EquivalentConfigurations
     from scheduler.engine.tables.jobs import JobTable
 
 
-def pooled(values: FloatArray, group: IntArray) -> FloatArray:
+def sum_equivalent(values: FloatArray, group: IntArray) -> FloatArray:
     """Return (R, J) the sums of (R, J) values over each group of equal configurations."""
     sums = np.zeros_like(values)
     np.add.at(sums, (np.arange(len(values))[:, None], group), values)
@@ -32,7 +32,7 @@ def pooled(values: FloatArray, group: IntArray) -> FloatArray:
     return result
 
 
-def settle(jobs: JobTable, alike: Alike) -> None:
+def spread_credit(jobs: JobTable, alike: EquivalentConfigurations) -> None:
     """Spread credits over configurations of equal value in proportion to X.
 
     Otherwise the credits would drift apart without bound, and become claims when throughputs
@@ -43,13 +43,17 @@ def settle(jobs: JobTable, alike: Alike) -> None:
     group = alike.group[jobs["profile"][rows]]
     width = group.shape[1]
     x, credit_s = jobs.x[rows, :width], jobs.credit_s[rows, :width]
-    total = pooled(x, group)
-    spread = pooled(credit_s, group) * x / np.where(total > 0.0, total, 1.0)
+    total = sum_equivalent(x, group)
+    spread = sum_equivalent(credit_s, group) * x / np.where(total > 0.0, total, 1.0)
     jobs.credit_s[rows, :width] = np.where(total > 0.0, spread, credit_s)
 
 
-def exchange(
-    choice: IntArray, jobs: JobTable, alike: Alike, bars: Bars | None, caps: Caps | None = None
+def swap_equivalent(
+    choice: IntArray,
+    jobs: JobTable,
+    alike: EquivalentConfigurations,
+    bars: Exclusions | None,
+    caps: Caps | None = None,
 ) -> None:
     """Swap choices of equal value between jobs, so that more jobs can stay.
 
@@ -79,12 +83,12 @@ def exchange(
     )
 
 
-def stay(
+def suppress_moves(
     choice: IntArray,
     free: IntArray,
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: Alike,
+    alike: EquivalentConfigurations,
     *,
     length_s: float,
     negligible: float,
@@ -139,7 +143,11 @@ def stay(
 
 
 def _is_futile(
-    jobs: JobTable, table: ConfigurationTable, alike: Alike, rows: IntArray, there: IntArray
+    jobs: JobTable,
+    table: ConfigurationTable,
+    alike: EquivalentConfigurations,
+    rows: IntArray,
+    there: IntArray,
 ) -> BoolArray:
     """Return (R,) jobs that, because of the restart, end no sooner and cost no less elsewhere."""
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
@@ -154,7 +162,7 @@ def _is_futile(
 def _lost(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: Alike,
+    alike: EquivalentConfigurations,
     rows: IntArray,
     there: IntArray,
     *,
@@ -169,7 +177,7 @@ def _lost(
         return restart_s
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
     group = alike.group[profile]
-    share = pooled(jobs.x[rows, : group.shape[1]], group)[np.arange(len(rows)), there]
+    share = sum_equivalent(jobs.x[rows, : group.shape[1]], group)[np.arange(len(rows)), there]
     left_s = jobs.steps_left()[rows] / np.maximum(table.throughput[profile, held], 1e-300)
     stretch_s = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)
     lost: FloatArray = np.minimum(restart_s / np.maximum(stretch_s, 1e-9), 1.0)

@@ -118,7 +118,7 @@ class Prices:
         return must, may
 
 
-def prices(
+def find_prices(
     found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray, *, reached: float
 ) -> Prices:
     """Find prices of workers that bound the value of choices; fast for many candidates.
@@ -150,7 +150,7 @@ def prices(
     )
 
 
-def search(
+def search_by_prices(
     found: Candidates, priced: Prices, may: BoolArray, free: IntArray, reached: float
 ) -> tuple[BoolArray, float]:
     """Find the best choice among a few candidates, or a good one if that takes too long.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.engine.limits.node_exclusions import Bars
+    from scheduler.engine.limits.node_exclusions import Exclusions
     from scheduler.engine.rounds.candidates import Candidates
     from scheduler.engine.rounds.urgency import Band
     from scheduler.engine.tables.jobs import JobTable
@@ -43,7 +43,7 @@ _LONGEST_PAUSE: Final = 64
 
 
 @dataclass(slots=True)
-class Search:
+class SearchSchedule:
     """When the next search for the best round is allowed.
 
     If X cannot be realised at all, as is common if gangs leave workers over, a search finds
@@ -85,7 +85,7 @@ def is_late(found: Candidates, chosen: BoolArray, band: Band, begun_s: float) ->
         found: the candidates.
         chosen: (C,) those that run.
         band: how far a round may depart from X.
-        begun_s: see ``Search``.
+        begun_s: see ``SearchSchedule``.
     """
     late = ~chosen & (found.deficit_s > (band.behind + LATE) * band.round_s + begun_s)
     if not late.any():
@@ -94,7 +94,7 @@ def is_late(found: Candidates, chosen: BoolArray, band: Band, begun_s: float) ->
     return bool((late & ~np.isin(found.promise, served)).any())
 
 
-def owed(
+def total_owed(
     jobs: JobTable,
     table: ConfigurationTable,
     deficit_s: FloatArray,
@@ -102,7 +102,7 @@ def owed(
     pairs: Candidates | None,
     busy: BoolArray,
     types: int,
-    bars: Bars | None,
+    bars: Exclusions | None,
 ) -> float:
     """Return the worker-seconds that X is owed at this moment: sum(lag x workers x X).
 
@@ -124,11 +124,11 @@ def owed(
     result = float((deficit_s[rows, :width] * x[:, :width] * workers).sum())
     if pairs is not None:
         open_to = ~busy[pairs.first] & ~busy[pairs.second]
-        result += float((worth(pairs, types) * pairs.share)[open_to].sum())
+        result += float((candidate_worth(pairs, types) * pairs.share)[open_to].sum())
     return result
 
 
-def worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> FloatArray:
+def candidate_worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> FloatArray:
     """Return (C,) worker-seconds that each candidate is owed; negative if it is ahead of X.
 
     Args:
@@ -141,7 +141,7 @@ def worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> Flo
     return result
 
 
-def best(
+def best_choice(
     found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray, *, gap: float = 0.0
 ) -> tuple[BoolArray | None, float]:
     """Choose the candidates with the largest total value, at most one for each job.
@@ -235,7 +235,7 @@ def _constraints(found: Candidates, columns: IntArray) -> tuple[IntArray, csc_ar
     return rows, matrix
 
 
-def affordable(value: FloatArray, runs: BoolArray, owed: float) -> BoolArray:
+def affordable_candidates(value: FloatArray, runs: BoolArray, owed: float) -> BoolArray:
     """Return (C,) candidates that may run beside the chosen ones, with a total value >= ``owed``.
 
     Args:

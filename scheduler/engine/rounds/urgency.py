@@ -93,7 +93,7 @@ class Rating:
     value: FloatArray | None
 
 
-def rate(
+def rate_candidates(
     found: Candidates,
     band: Band,
     *,

@@ -30,7 +30,7 @@ def worth_of_round(
     trace_s: float,
     least_urgent: float,
 ) -> tuple[BoolArray, FloatArray, FloatArray, FloatArray]:
-    """Rate candidates by the rules of ``urgency.rate``.
+    """Rate candidates by the rules of ``urgency.rate_candidates``.
 
     Args:
         first: (C,) row of the (first) member.

@@ -37,7 +37,7 @@ WORTH_TELLING: Final = 3
 WORTH: Final = 4.0
 
 
-class Kept(enum.IntEnum):
+class Protection(enum.IntEnum):
     """Why a lease goes on, as stored in the column ``kept`` of the job table."""
 
     NOT = 0  #: it does not go on, or no protection was needed
@@ -54,7 +54,7 @@ def patience_s(lost_s: FloatArray, settings: EngineSettings) -> FloatArray:
     return result
 
 
-def shares(state: State) -> FloatArray:
+def entity_shares(state: State) -> FloatArray:
     """Return (E, K) whole workers of each type in an entity's share; 0 without jobs.
 
     It is the weight's part of the workers in service, among entities with jobs that are not held.
@@ -70,7 +70,9 @@ def shares(state: State) -> FloatArray:
     return result
 
 
-def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolArray | None:
+def protect_leases(
+    state: State, candidates: BoolArray, caps: Caps | None = None
+) -> BoolArray | None:
     """Find the leases that go on into the next round, and store why in the column ``kept``.
 
     Oldest leases come first, so that a protected job does not lose its protection to a newer one.
@@ -85,7 +87,7 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
     """
     jobs = state.jobs
     if jobs["kept"].any():
-        jobs["kept"][:] = Kept.NOT
+        jobs["kept"][:] = Protection.NOT
     asks = (jobs["unpreemptible"] != 0) | (jobs["min_run_s"] > 0) | (jobs["lost_s"] > 0)
     asks |= (jobs.restarts_s > 0).any(axis=1) | (jobs["restart_s"] > 0)
     if not asks.any():
@@ -98,7 +100,7 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
     rows = rows[np.argsort(jobs["lease"][rows])]
     early, launched, waits = _young(state, rows)
     lasts = jobs["unpreemptible"][rows] != 0
-    share = shares(state)
+    share = entity_shares(state)
     used = np.zeros_like(share)
     result: BoolArray = np.zeros(len(jobs), dtype=bool)
     for i in np.flatnonzero(early | launched | waits | lasts).tolist():
@@ -108,17 +110,17 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
         rest, allowed = _beside(state, caps, row)
         within = bool((used[entity] + held <= share[entity]).all()) or not used[entity].any()
         found = (
-            (early[i], Kept.LEAST_TIME),
-            (lasts[i] and allowed, Kept.TO_ITS_END),
-            (launched[i] and allowed, Kept.LAUNCHED),
-            (waits[i] and allowed and within, Kept.AFTER_LOSSES),
-            (lasts[i], Kept.NO_ROOM),
+            (early[i], Protection.LEAST_TIME),
+            (lasts[i] and allowed, Protection.TO_ITS_END),
+            (launched[i] and allowed, Protection.LAUNCHED),
+            (waits[i] and allowed and within, Protection.AFTER_LOSSES),
+            (lasts[i], Protection.NO_ROOM),
         )
-        why = next((why for holds, why in found if holds), Kept.NOT)
-        if why in {Kept.NOT, Kept.NO_ROOM}:
+        why = next((why for holds, why in found if holds), Protection.NOT)
+        if why in {Protection.NOT, Protection.NO_ROOM}:
             jobs["kept"][row] = why
             continue
-        if why is not Kept.LAUNCHED:  # it is over soon, and shares do not bound it
+        if why is not Protection.LAUNCHED:  # it is over soon, and shares do not bound it
             used[entity] += held
         caps = rest
         _note(state, result, row, why)
@@ -143,7 +145,7 @@ def _young(state: State, rows: IntArray) -> tuple[BoolArray, BoolArray, BoolArra
     return early, launched, held_s < patience_s(jobs["lost_s"][rows], state.settings)
 
 
-def rooms(state: State) -> dict[int, IntArray]:
+def share_rooms(state: State) -> dict[int, IntArray]:
     """Return the workers of shares that are left to waiting jobs that are not preemptible.
 
     Jobs come in the order of their numbers: a later job gets the workers that earlier ones leave.
@@ -160,7 +162,7 @@ def rooms(state: State) -> dict[int, IntArray]:
     waits = np.flatnonzero(firm & (jobs["status"] == WAITING) & ~planned)
     if not len(waits):
         return {}
-    left = shares(state)
+    left = entity_shares(state)
     everything = (left == state.fleet.count(state.fleet.in_service)).all(axis=1)
     for row in np.flatnonzero(firm & (planned | (jobs["lease"] != NONE))).tolist():
         number, lease_id = int(jobs["number"][row]), int(jobs["lease"][row])
@@ -194,7 +196,7 @@ def _beside(state: State, caps: Caps | None, row: int) -> tuple[Caps | None, boo
     return rest, bool((rest.limit[takes > 0] >= 0.0).all())
 
 
-def _note(state: State, kept: BoolArray, row: int, why: Kept) -> None:
+def _note(state: State, kept: BoolArray, row: int, why: Protection) -> None:
     """Protect a job, and the job that shares its workers unless that job is stopping."""
     jobs = state.jobs
     kept[row] = True
@@ -207,13 +209,13 @@ def _note(state: State, kept: BoolArray, row: int, why: Kept) -> None:
         kept |= both
 
 
-def lost(jobs: JobTable, row: int, *, ran_s: float) -> None:
+def note_lost_work(jobs: JobTable, row: int, *, ran_s: float) -> None:
     """Note that a job was revoked and has lost all work of the lease."""
     jobs["wasted"][row] += 1
     jobs["lost_s"][row] += ran_s
 
 
-def saved(jobs: JobTable, rows: IntArray) -> None:
+def note_saved_work(jobs: JobTable, rows: IntArray) -> None:
     """Note that jobs have saved work: their protection after losses ends."""
     jobs["wasted"][rows] = 0
     jobs["lost_s"][rows] = 0.0

@@ -9,12 +9,12 @@ import numpy as np
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts.causes import Cause
 from scheduler.engine.limits.entity_usage import Usage
-from scheduler.engine.limits.quota_usage import held, planned
+from scheduler.engine.limits.quota_usage import held_by_leases, held_by_plans
 from scheduler.engine.limits.quotas import Quotas
 from scheduler.engine.limits.reservations import Reservations
 from scheduler.engine.placement.assignment import Assigner
-from scheduler.engine.rounds.round_milp import Search
-from scheduler.engine.state.triggers import Occasions, occasion_of
+from scheduler.engine.rounds.round_milp import SearchSchedule
+from scheduler.engine.state.triggers import PendingTriggers, trigger_of
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class State:
         #: whether the policy wants rounds to follow X as closely as possible, see ``Allocation``.
         self.by_lag = False
         #: when a search for the best round is allowed.
-        self.search = Search()
+        self.search = SearchSchedule()
         #: proof of how good the last planned round was; None before the first. Not in snapshots.
         self.certificate: Certificate | None = None
         self.entities: list[Entity] = list(settings.entities)
@@ -97,7 +97,7 @@ class State:
         #: workers that are reserved, and the jobs that may use them.
         self.reservations = Reservations()
         #: recent events that may cause later decisions.
-        self.occasions = Occasions()
+        self.occasions = PendingTriggers()
         #: the event being handled; None during decisions. Not in snapshots, like the next two,
         #: which last for one call.
         self.event: ev.Event | None = None
@@ -168,7 +168,9 @@ class State:
 
     def held_of(self, caps: Caps, rows: IntArray) -> IntArray:
         """Return (Q,) workers that the leases of (R,) rows hold of each cap."""
-        return held(caps, rows, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet)
+        return held_by_leases(
+            caps, rows, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet
+        )
 
     def caps_beside(self, pinned: BoolArray) -> Caps | None:
         """Return the caps that are left beside jobs that go on; None if there are no quotas."""
@@ -183,7 +185,9 @@ class State:
         if caps is None:
             return None
         taken = self.held_of(caps, np.arange(len(self.jobs)))
-        return caps.less(taken + planned(caps, jobs=self.jobs, book=self.book, fleet=self.fleet))
+        return caps.less(
+            taken + held_by_plans(caps, jobs=self.jobs, book=self.book, fleet=self.fleet)
+        )
 
     def workers_for(self, pinned: BoolArray) -> BoolArray:
         """Return (W,) the workers that all other jobs compete for."""
@@ -200,7 +204,7 @@ class State:
     def occasion(self) -> Occasion:
         """The event being handled, as an ``Occasion``."""
         if self.told is None:
-            self.told = occasion_of(self.event, self.fleet, self.ending)
+            self.told = trigger_of(self.event, self.fleet, self.ending)
         return self.told
 
     @property

@@ -60,7 +60,7 @@ _OF_ENDS: Final[Mapping[EndReason, FactKind]] = {
 }
 
 
-class Occasions:
+class PendingTriggers:
     """Facts since a round was planned, workers were served, and the policy was asked.
 
     Part of the engine's state.
@@ -109,7 +109,7 @@ class Occasions:
         self.recent, self.served, self.to_ask = list(recent), served, to_ask
 
 
-def occasion_of(event: ev.Event | None, fleet: Fleet, ending: Lease | None) -> Occasion:
+def trigger_of(event: ev.Event | None, fleet: Fleet, ending: Lease | None) -> Occasion:
     """Return an event as an ``Occasion``.
 
     Args:

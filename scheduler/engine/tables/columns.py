@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import Configuration, ConfigurationTable
 
 
-def moves(old: ConfigurationTable, new: ConfigurationTable) -> dict[int, IntArray]:
+def follow_configurations(old: ConfigurationTable, new: ConfigurationTable) -> dict[int, IntArray]:
     """Follow the configurations of each profile to a new table.
 
     A configuration is matched by its demand, and among several of one demand by its locality and

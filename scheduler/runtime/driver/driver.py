@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from scheduler.control.facts.facts import Fact
     from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.copies import ControlCopy
-    from scheduler.control.state.draft import Answered, Draft
+    from scheduler.control.state.draft import Answered, Transaction
     from scheduler.control.state.snapshot import Taken
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Head, Store
@@ -191,7 +191,7 @@ class Driver:
         return self.control.copied()
 
     @property
-    def view(self) -> View:
+    def view(self) -> PublishedState:
         """The published state."""
         return self.control.view
 
@@ -228,7 +228,7 @@ class Driver:
         self._closed = True
         self._published.set()
         left = (*self._told, *(told for _, told in self._patient), *self._suspects)
-        abandon(left, self._gone)
+        answer_abandoned(left, self._gone)
         for queue in (self._told, self._patient, self._suspects):
             queue.clear()
         for task in (self._question, self._snapshot):
@@ -292,14 +292,14 @@ class Driver:
             self._published.set()
             self._perform(decision, head, began_s=began_s)
         except (StaleLeaderError, SequenceError, StoreVersionError):
-            abandon(told, self._gone)
+            answer_abandoned(told, self._gone)
             raise
         except Exception as error:
             self._blame(told, error)
             raise TurnFailedError(f"a turn failed: {error}") from error
         except BaseException:
             # The callers cannot know whether the turn was stored; the next leader finds out.
-            abandon(told, self._gone)
+            answer_abandoned(told, self._gone)
             raise
         for future, answered in answers:
             if future.done():
@@ -332,11 +332,11 @@ class Driver:
 
     def _asked(self, told: Sequence[Told]) -> list[Told]:
         """Return the facts that a caller waits for, and drop the rest."""
-        abandon([one for one in told if one[1] in self._own], self._gone)
+        answer_abandoned([one for one in told if one[1] in self._own], self._gone)
         return [one for one in told if not one[1].done()]
 
     async def _take_in(
-        self, draft: Draft, told: Sequence[Told]
+        self, draft: Transaction, told: Sequence[Told]
     ) -> list[tuple[asyncio.Future[object], Answered]]:
         """Take in facts, with pauses for other tasks, and return the futures with their answers.
 
@@ -409,7 +409,9 @@ class Driver:
         self._blocked = True
         own = [told for told in self._told if told[1] in self._own]
         asked = [told for told in self._told if told[1] not in self._own]
-        abandon((*asked, *(told for _, told in self._patient), *self._suspects), self._gone)
+        answer_abandoned(
+            (*asked, *(told for _, told in self._patient), *self._suspects), self._gone
+        )
         self._told = own
         self._patient.clear()
         self._suspects.clear()
@@ -419,7 +421,7 @@ class Driver:
         failure = self._failure
         if failure is not None:
             asked = [told for told in self._in_turn if told[1] not in self._own]
-            abandon(asked, lambda: OutcomeUnknownError(failure))
+            answer_abandoned(asked, lambda: OutcomeUnknownError(failure))
 
     def _commit_again(self, entry: Entry) -> Head:
         head = self._store.head()
@@ -523,7 +525,9 @@ class Driver:
             _log.warning("no snapshot could be written: %s", error)
 
 
-def abandon(told: Iterable[Told], why: Callable[[], LeaseholdError] = NotLeadingError) -> None:
+def answer_abandoned(
+    told: Iterable[Told], why: Callable[[], LeaseholdError] = NotLeadingError
+) -> None:
     """Answer the callers of facts that this leader does not take in any more."""
     for _, future in told:
         if not future.done():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.errors import TurnFailedError
-from scheduler.runtime.driver.driver import abandon
+from scheduler.runtime.driver.driver import answer_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -82,7 +82,7 @@ async def lead_in_terms(
                 return
             token = following
     finally:
-        abandon(undone)
+        answer_abandoned(undone)
 
 
 def _check_restores(restores: int, error: TurnFailedError) -> None:
@@ -93,7 +93,7 @@ def _check_restores(restores: int, error: TurnFailedError) -> None:
     )
 
 
-async def drive(
+async def run_with_recovery(
     begin: Callable[[], Awaitable[Driver]], *others: asyncio.Task[Any]
 ) -> FailedTurn | None:
     """Run a driver until cancelled, until a turn fails, or until one of the tasks ends.
@@ -121,7 +121,7 @@ async def drive(
             await driver.write_snapshot()
         raise
     finally:
-        await end(task)
+        await cancel_and_wait(task)
     return None
 
 
@@ -135,7 +135,7 @@ async def _last_turn_is_stored(driver: Driver, task: asyncio.Task[None]) -> bool
     return False
 
 
-async def end(task: asyncio.Task[Any]) -> None:
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait for its end, with any result."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):

@@ -10,11 +10,11 @@ import orjson
 
 from scheduler.control.facts.requests import NodeAction, PolicyChoice
 from scheduler.control.facts.specs import spec_from_json
-from scheduler.control.leases.apply_commands import follow_leases
+from scheduler.control.leases.apply_commands import apply_lease_commands
 from scheduler.control.projects.reservations import reservation_of
 from scheduler.control.projects.rules import limits_from_json
 from scheduler.control.state.jobs import ACTIVE, JobBook, JobRecord
-from scheduler.control.state.leases import ABRUPT, Leases, LiveLease, MemberEnd, members_of
+from scheduler.control.state.leases import ABRUPT, LiveLease, LiveLeases, MemberEnd, members_of
 from scheduler.control.state.nodes import Doubt, NodeBook, NodeState
 from scheduler.control.state.owners import Owners
 from scheduler.control.state.snapshot import VERSION, Taken
@@ -65,7 +65,7 @@ def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> Non
     store.write_snapshot(Snapshot(sequence=sequence, state=data), token=token)
 
 
-def recover(
+def recover_state(
     store: Store,
     recovered: Recovered,
     settings: RuntimeSettings,
@@ -96,7 +96,7 @@ def recover(
     policy = policy_in_force(store, settings.policy, now_s=now_s)
     state = ControlState(
         engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
-        leases=Leases(),
+        leases=LiveLeases(),
         jobs=JobBook(),
         nodes=NodeBook(),
         knowledge=knowledge({part: stored[part].value for part in Part if part in stored}),
@@ -124,7 +124,7 @@ def recover(
     for entry in own:
         commands = state.engine.handle(*entry.events, now=entry.now_s)
         state.nodes.follow(state.engine.cluster, now_s=now_s)
-        follow_leases(state, entry.events, commands, entry.now_s)
+        apply_lease_commands(state, entry.events, commands, entry.now_s)
     if others:
         _adopt(state, store, others, now_s=now_s)
     _restore_orders(state, stored, now_s)
@@ -160,8 +160,8 @@ def _adopt(
         attempts={i: store.attempts(i) for i, record in records.items() if record.attempts},
     )
     state.nodes.follow(state.engine.cluster, now_s=now_s)
-    state.leases = Leases()
-    follow_leases(state, (), commands, state.engine.now_s)
+    state.leases = LiveLeases()
+    apply_lease_commands(state, (), commands, state.engine.now_s)
 
 
 def _read(snapshot: Snapshot) -> Any:

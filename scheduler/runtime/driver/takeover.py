@@ -19,7 +19,7 @@ from scheduler.errors import (
     WrongClockError,
 )
 from scheduler.runtime.driver.driver import Driver
-from scheduler.runtime.driver.snapshots import by_decider, recover
+from scheduler.runtime.driver.snapshots import by_decider, recover_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class Takeover:
         self.clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
         now_s = self.clock.now_s()
         state = await asyncio.to_thread(
-            recover,
+            recover_state,
             self.store,
             recovered,
             self.settings,

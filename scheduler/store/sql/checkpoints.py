@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import StoreError
-from scheduler.store.sql.databases import translated
+from scheduler.store.sql.databases import translate_errors
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -18,7 +18,7 @@ EVERY_S: Final = 1.0
 PASSES: Final = 3
 
 
-class Checkpoints:
+class WalCheckpoints:
     """Moves the log in a thread of its own.
 
     A move waits for the disk, and a commit should not: a user that submits a job waits for it.
@@ -48,7 +48,7 @@ class Checkpoints:
 
     def _move(self) -> None:
         try:
-            with translated(), self._engine.connect() as connection:
+            with translate_errors(), self._engine.connect() as connection:
                 raw = connection.connection.cursor()
                 for _ in range(PASSES):
                     busy, pages, moved = raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

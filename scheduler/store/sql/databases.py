@@ -169,18 +169,18 @@ _FULL = ("disk is full", "disk full", "no space left")
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def write_transaction(engine: Engine) -> Iterator[Connection]:
     """Run one writing transaction: committed at the end, rolled back on any error.
 
     Raises:
         StoreError: one of its kinds, for the database's refusal.
     """
-    with translated(), engine.execution_options(**{_WRITES: True}).begin() as connection:
+    with translate_errors(), engine.execution_options(**{_WRITES: True}).begin() as connection:
         yield connection
 
 
 @contextmanager
-def reading(engine: Engine, *, frozen: bool = False) -> Iterator[Connection]:
+def read_transaction(engine: Engine, *, frozen: bool = False) -> Iterator[Connection]:
     """Run one reading transaction.
 
     Args:
@@ -192,12 +192,12 @@ def reading(engine: Engine, *, frozen: bool = False) -> Iterator[Connection]:
     """
     if frozen and engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with translated(), engine.begin() as connection:
+    with translate_errors(), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn the database's errors into the project's.
 
     Raises:

@@ -37,7 +37,7 @@ from scheduler.store.protocol import Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.rows import Leadership
 from scheduler.store.sql import tables
 from scheduler.store.sql.bulk import insert_rows, update_rows, upsert_rows
-from scheduler.store.sql.databases import reading, writing
+from scheduler.store.sql.databases import read_transaction, write_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.rows import LeaseExtension, Projections
     from scheduler.store.protocol import Entry
-    from scheduler.store.sql.checkpoints import Checkpoints
+    from scheduler.store.sql.checkpoints import WalCheckpoints
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900
@@ -72,11 +72,11 @@ class SqlJournal:
 
     _engine: Engine
     _writer: Engine
-    _checkpoints: Checkpoints | None
+    _checkpoints: WalCheckpoints | None
 
     def load(self) -> Recovered:
         """Return the last snapshot and the later entries."""
-        with reading(self._engine, frozen=True) as connection:
+        with read_transaction(self._engine, frozen=True) as connection:
             head = _read_head(connection)
             stored = connection.execute(select(tables.SNAPSHOT)).one_or_none()
             journal = tables.JOURNAL
@@ -108,7 +108,7 @@ class SqlJournal:
 
     def head(self) -> Head:
         """Return the store's newest entry and line of history."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             row = _read_head(connection)
         return Head(sequence=row.sequence, event_id=row.event_id)
 
@@ -116,7 +116,7 @@ class SqlJournal:
         """Append an entry and apply its projections."""
         check_entry(entry)
         events = events_to_json(entry.events)  # before the lock: it may take a while
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             head = _lock_head(connection)
             check_leader(token, _leadership(head))
             check_next(entry.sequence, head.sequence)
@@ -132,7 +132,7 @@ class SqlJournal:
 
     def write_snapshot(self, snapshot: Snapshot, *, token: int) -> None:
         """Replace the snapshot, and drop the journal entries that it covers."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             head = _lock_head(connection)
             check_leader(token, _leadership(head))
             stored = connection.execute(select(tables.SNAPSHOT.c.sequence)).scalar() or 0
@@ -152,7 +152,7 @@ class SqlJournal:
         covered = select(journal.c.sequence).where(journal.c.sequence <= sequence)
         some = covered.order_by(journal.c.sequence).limit(DROPPED_AT_ONCE)
         while True:
-            with writing(self._writer) as connection:
+            with write_transaction(self._writer) as connection:
                 found = connection.execute(delete(journal).where(journal.c.sequence.in_(some)))
             if found.rowcount < DROPPED_AT_ONCE:
                 return
@@ -160,7 +160,7 @@ class SqlJournal:
 
     def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
         """Append lines of history that belong to no journal entry."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             head = _lock_head(connection)
             event_id = _append(connection, rows, head.event_id)
             _set_head(connection, event_id=event_id)
@@ -168,7 +168,7 @@ class SqlJournal:
 
     def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
         """Create, replace or remove settings that control and engine do not use."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             head = _lock_head(connection)
             if token is not None:
                 check_leader(token, _leadership(head))
@@ -184,7 +184,7 @@ class SqlJournal:
         lapsed: Leadership | None = None,
     ) -> Leadership | None:
         """Become the leader; None while another one leads."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             head = _lock_head(connection)
             now = _leadership(head)
             if still_leads(now, holder, now_s=now_s, lapsed=lapsed):
@@ -201,7 +201,7 @@ class SqlJournal:
 
     def renew_leadership(self, token: int, *, now_s: float, ttl_s: float) -> Leadership:
         """Lead for ``ttl_s`` seconds from ``now_s``."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             leader = check_leader(token, _leadership(_lock_head(connection)))
             _set_head(connection, leader_expires_s=now_s + ttl_s)
         return Leadership(
@@ -214,7 +214,7 @@ class SqlJournal:
     def release_leadership(self, token: int) -> None:
         """Release the leadership; no effect if it is lost."""
         head = tables.HEAD
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             connection.execute(
                 update(head).where(head.c.leader_token == token).values(leader_holder=None)
             )
@@ -223,13 +223,13 @@ class SqlJournal:
         """Return the time of PostgreSQL's machine; None for SQLite."""
         if self._engine.dialect.name == "sqlite":
             return None
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(select(extract("epoch", func.clock_timestamp())))
             return float(found.scalar_one())
 
     def leader(self) -> Leadership | None:
         """Return the leadership; None if there is none."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             return _leadership(_read_head(connection))
 
 

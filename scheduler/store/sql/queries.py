@@ -9,11 +9,11 @@ from sqlalchemy import and_, bindparam, case, delete, func, or_, select
 
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
-from scheduler.store.filters import FILTERS, beginning
+from scheduler.store.filters import FILTERS, array_prefix
 from scheduler.store.forms import from_columns
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.sql import tables
-from scheduler.store.sql.databases import reading, writing
+from scheduler.store.sql.databases import read_transaction, write_transaction
 from scheduler.store.sql.usage import remember_use
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class SqlQueries:
 
     def job(self, job_id: str) -> JobRow | None:
         """Return a job, or None."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(select(tables.JOBS).where(_JOBS.job_id == job_id)).first()
         return None if found is None else from_columns(JobRow, found)
 
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of a list of jobs."""
         statement = _page(query, read_cursor(query))
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement).all()
         rows = tuple(from_columns(JobRow, columns) for columns in found[: query.limit])
         more = len(found) > query.limit
@@ -62,7 +62,7 @@ class SqlQueries:
         """Return the jobs of clients' keys."""
         wanted = sorted(keys)
         found: dict[str, IdempotencyRow] = {}
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             for first in range(0, len(wanted), _KEYS_AT_ONCE):
                 some = wanted[first : first + _KEYS_AT_ONCE]
                 for columns in connection.execute(_BY_KEYS, {"in_scope": scope, "keys": some}):
@@ -84,7 +84,7 @@ class SqlQueries:
         wanted, found = sorted(job_ids), dict[str, float]()
         held_s = func.coalesce(_ATTEMPTS.ended_s, now_s) - _ATTEMPTS.start_s
         total_s = func.sum(case((held_s > 0.0, held_s), else_=0.0))
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             for first in range(0, len(wanted), _KEYS_AT_ONCE):
                 some = _ATTEMPTS.job_id.in_(wanted[first : first + _KEYS_AT_ONCE])
                 statement = select(_ATTEMPTS.job_id, total_s).where(some)
@@ -112,7 +112,7 @@ class SqlQueries:
         if query.before_id is not None:
             statement = statement.where(_ATTEMPTS.lease_id < query.before_id)
         statement = statement.order_by(_ATTEMPTS.lease_id.desc()).limit(query.limit)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement).all()
         return tuple(from_columns(AttemptRow, columns) for columns in found)
 
@@ -122,7 +122,7 @@ class SqlQueries:
 
     def _attempts_where(self, condition: ColumnElement[bool]) -> tuple[AttemptRow, ...]:
         statement = select(tables.ATTEMPTS).where(condition).order_by(_ATTEMPTS.lease_id)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement).all()
         return tuple(from_columns(AttemptRow, columns) for columns in found)
 
@@ -144,7 +144,7 @@ class SqlQueries:
             statement = statement.where(_HISTORY.at_s >= query.since_s)
         if query.until_s is not None:
             statement = statement.where(_HISTORY.at_s < query.until_s)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement.order_by(order).limit(query.limit)).all()
         return tuple(from_columns(HistoryRow, columns) for columns in found)
 
@@ -153,7 +153,7 @@ class SqlQueries:
         key = tables.SETTINGS.c.key
         # Not LIKE: SQLite's ignores case.
         begins = func.substr(key, 1, len(prefix)) == prefix
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(select(tables.SETTINGS).where(begins).order_by(key)).all()
         return tuple(from_columns(SettingRow, columns) for columns in found)
 
@@ -165,7 +165,7 @@ class SqlQueries:
             .order_by(_JOBS.finished_s, _JOBS.number)
             .limit(limit)
         )
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             gone = list(connection.execute(old).scalars())
             remember_use(connection, gone)
             connection.execute(
@@ -184,7 +184,7 @@ class SqlQueries:
             .order_by(_HISTORY.at_s, _HISTORY.event_id)
             .limit(limit)
         )
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             statement = delete(tables.HISTORY).where(_HISTORY.event_id.in_(old))
             return connection.execute(statement).rowcount
 
@@ -228,10 +228,10 @@ def _conditions(where: JobFilter, sort_key: str = "number") -> list[ColumnElemen
             # the status (64 ms of 100,000). An expression keeps it to that of the order (2 ms).
             column = column.concat("")
         agrees = column.in_([*map(str, wanted)]) if one.most else column == wanted
-        elements = [_begins(column, beginning(name)) for name in wanted] if one.arrays else []
+        elements = [_begins(column, array_prefix(name)) for name in wanted] if one.arrays else []
         conditions.append(or_(agrees, *elements))
     if where.called:
-        named = _JOBS.name == where.called, _begins(_JOBS.name, beginning(where.called))
+        named = _JOBS.name == where.called, _begins(_JOBS.name, array_prefix(where.called))
         conditions.append(or_(_begins(_JOBS.job_id, where.called), *named))
     labels = tables.JOB_LABELS.c
     for key, value in where.labels.items():

@@ -9,7 +9,7 @@ from sqlalchemy import func, insert, inspect, select, text
 
 from scheduler.errors import StoreVersionError
 from scheduler.store.sql import tables
-from scheduler.store.sql.databases import reading, writing
+from scheduler.store.sql.databases import read_transaction, write_transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -26,7 +26,7 @@ def check_schema(engine: Engine) -> None:
     Raises:
         StoreVersionError: the schema is another one.
     """
-    with reading(engine) as connection:
+    with read_transaction(engine) as connection:
         found = _revision(connection)
     if found != REVISIONS[-1]:
         raise StoreVersionError(
@@ -41,10 +41,10 @@ def upgrade_schema(engine: Engine) -> None:
     Raises:
         StoreVersionError: the schema is of a newer release.
     """
-    with reading(engine) as connection:
+    with read_transaction(engine) as connection:
         if _revision(connection) == REVISIONS[-1]:
             return
-    with writing(engine) as connection:
+    with write_transaction(engine) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         if _revision(connection) == REVISIONS[-1]:

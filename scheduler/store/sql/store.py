@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.store.sql.checkpoints import Checkpoints
+from scheduler.store.sql.checkpoints import WalCheckpoints
 from scheduler.store.sql.databases import connect, connect_writer
 from scheduler.store.sql.journal import SqlJournal
 from scheduler.store.sql.queries import SqlQueries
@@ -27,7 +27,7 @@ class SqlStore(SqlJournal, SqlQueries, SqlUsage, SqlSecrets, SqlUploads):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = connect_writer(engine)
-        self._checkpoints = Checkpoints(engine) if engine.dialect.name == "sqlite" else None
+        self._checkpoints = WalCheckpoints(engine) if engine.dialect.name == "sqlite" else None
 
     @classmethod
     def open(cls, url: str, *, migrate: bool = True) -> SqlStore:

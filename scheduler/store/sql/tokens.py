@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, case, delete, insert, or_, select, update
 from scheduler.store.forms import from_columns, to_columns, to_json
 from scheduler.store.rows import EnrolmentRow, TokenRow
 from scheduler.store.sql import tables
-from scheduler.store.sql.databases import reading, writing
+from scheduler.store.sql.databases import read_transaction, write_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,18 +34,18 @@ class SqlSecrets:
         new: BindParameter[str] = bindparam("new_spec")
         which = tables.JOBS.c.job_id == bindparam("changed")
         records = [{"changed": key, "new_spec": to_json(spec)} for key, spec in specs.items()]
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             connection.execute(update(tables.JOBS).where(which).values(spec=new), records)
 
     def add_token(self, row: TokenRow) -> None:
         """Store a new token."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             connection.execute(insert(tables.TOKENS), to_columns(row))
 
     def token(self, secret_hash: str) -> TokenRow | None:
         """Return the token of that hash."""
         statement = select(tables.TOKENS).where(_TOKENS.secret_hash == secret_hash)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement).first()
         return None if found is None else from_columns(TokenRow, found)
 
@@ -54,14 +54,14 @@ class SqlSecrets:
         statement = select(tables.TOKENS).order_by(_TOKENS.token_id)
         if subject is not None:
             statement = statement.where(_TOKENS.subject == subject)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement).all()
         return tuple(from_columns(TokenRow, columns) for columns in found)
 
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
         """Revoke a token; False if no token has that id."""
         known = _TOKENS.token_id == token_id
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             unrevoked = update(tables.TOKENS).where(known, _TOKENS.revoked_s.is_(None))
             connection.execute(unrevoked.values(revoked_s=now_s))
             return connection.execute(select(_TOKENS.token_id).where(known)).first() is not None
@@ -74,12 +74,12 @@ class SqlSecrets:
             .where(_TOKENS.token_id == token_id, _TOKENS.replaced_s.is_(None))
             .values(replaced_s=now_s, expires_s=earlier)
         )
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             return bool(connection.execute(statement).rowcount)
 
     def drop_token(self, token_id: str) -> None:
         """Drop a token that is no longer needed."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             connection.execute(delete(tables.TOKENS).where(_TOKENS.token_id == token_id))
 
     def forget_tokens(self, subject: str, *, before_s: float) -> int:
@@ -89,7 +89,7 @@ class SqlSecrets:
             _TOKENS.replaced_s.is_not(None),
             _TOKENS.expires_s < before_s,
         )
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             return int(connection.execute(statement).rowcount)
 
     def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
@@ -107,12 +107,12 @@ class SqlSecrets:
         )
         # In one order everywhere, so that two processes cannot wait for each other.
         records = [{"touched": key, "used_s": at_s} for key, at_s in sorted(last_used_s.items())]
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             connection.execute(statement, records)
 
     def add_enrolment(self, row: EnrolmentRow) -> None:
         """Store a new enrolment."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             connection.execute(insert(tables.ENROLMENTS), to_columns(row))
 
     def use_enrolment(
@@ -129,7 +129,7 @@ class SqlSecrets:
             )
             .values(used_s=now_s, used_by=node)
         )
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             if not connection.execute(statement).rowcount:
                 return None
             found = connection.execute(

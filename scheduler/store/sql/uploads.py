@@ -8,7 +8,7 @@ from sqlalchemy import delete, exists, func, insert, select, update
 
 from scheduler.errors import ConflictError
 from scheduler.store.sql import tables
-from scheduler.store.sql.databases import reading, writing
+from scheduler.store.sql.databases import read_transaction, write_transaction
 from scheduler.store.uploads import ACTIVE, AT_ONCE, in_spec
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class SqlUploads:
         """Store a tree; False if it is stored already."""
         row = {"project": project, "digest": digest, "size": len(content), "content": content}
         try:
-            with writing(self._writer) as connection:
+            with write_transaction(self._writer) as connection:
                 touched = update(tables.UPLOADS).where(*_which(project, digest))
                 if connection.execute(touched.values(used_s=now_s)).rowcount:
                     return False
@@ -51,7 +51,7 @@ class SqlUploads:
 
     def use_upload(self, project: str, digest: str, *, now_s: float) -> int | None:
         """Note that a tree is asked for; return its size, None if it is not stored."""
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             touched = update(tables.UPLOADS).where(*_which(project, digest))
             connection.execute(touched.values(used_s=now_s))
             size = select(_UPLOADS.size).where(*_which(project, digest))
@@ -60,7 +60,7 @@ class SqlUploads:
     def upload(self, project: str, digest: str) -> bytes | None:
         """Return a tree, None if it is not stored."""
         statement = select(_UPLOADS.content).where(*_which(project, digest))
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(statement).scalar()
         return None if found is None else bytes(found)
 
@@ -68,7 +68,7 @@ class SqlUploads:
         """Drop trees that no request has asked for since a time, and that no job needs."""
         old = select(_UPLOADS.project, _UPLOADS.digest).where(_UPLOADS.used_s < before_s)
         dropped = 0
-        with writing(self._writer) as connection:
+        with write_transaction(self._writer) as connection:
             for project, digest in connection.execute(old.limit(AT_ONCE)).all():
                 needed = exists().where(
                     _JOBS.project == project,

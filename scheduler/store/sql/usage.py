@@ -10,7 +10,7 @@ from scheduler.domain.rows import AttemptRow, JobRow
 from scheduler.store.forms import columns_of, from_columns, to_values
 from scheduler.store.sql import tables
 from scheduler.store.sql.bulk import upsert_rows
-from scheduler.store.sql.databases import reading
+from scheduler.store.sql.databases import read_transaction
 from scheduler.store.usage import (
     DAY_S,
     US,
@@ -18,7 +18,7 @@ from scheduler.store.usage import (
     UsageKey,
     UsedRow,
     add_up,
-    computed,
+    gpu_use_within,
     used_by,
 )
 
@@ -49,7 +49,7 @@ class SqlUsage:
 
     def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
         """Add up the use in a window."""
-        with reading(self._engine, frozen=True) as connection:
+        with read_transaction(self._engine, frozen=True) as connection:
             return add_up(query, _found(connection, query))
 
 
@@ -77,7 +77,7 @@ def _found(
         crossing = _across(query, keys, begin, end, connection.dialect.name)
         for row in connection.execute(crossing):
             attempt = from_columns(AttemptRow, row, ignore=len(keys))
-            sums = Sums(0, 0, *computed(attempt, begin, end))
+            sums = Sums(0, 0, *gpu_use_within(attempt, begin, end))
             if sums.gpu_measured_us:
                 yield day, dict(zip(keys, row, strict=False)), sums
     kept = [key for key in keys if key is not UsageKey.JOB]

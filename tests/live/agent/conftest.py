@@ -18,7 +18,7 @@ import pytest
 
 from agent.clock import lease_clock_s
 from agent.loop import AgentSettings
-from agent.process.remnants import lease_folders, processes
+from agent.process.remnants import lease_folders, list_processes
 from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
@@ -30,7 +30,7 @@ QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tic
 
 def processes_of(lease):
     """Return the processes that have this lease's folder in their environment."""
-    return [pid for pid in sorted(processes()) if str(lease) in lease_folders(pid)]
+    return [pid for pid in sorted(list_processes()) if str(lease) in lease_folders(pid)]
 
 
 AGENT_PROGRAM = """

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from agent.process.control_groups import LEAF, ControlGroups, find_groups
-from agent.process.supervisor import MEMORY_ERRORS, kill_members, members, oom_kills
+from agent.process.supervisor import MEMORY_ERRORS, group_members, kill_members, oom_kills
 from scheduler.protocol.reports import LeaseEnd
 
 V2 = "0::/service\n"
@@ -118,7 +118,7 @@ def test_members_are_killed_one_by_one_where_the_kernel_has_no_switch(tmp_path):
 
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     (tmp_path / "cgroup.procs").write_text(f"{sleeper.pid}\n{2**22 + 1}\n")
-    assert members([str(tmp_path), str(tmp_path / "gone")]) == [sleeper.pid, 2**22 + 1]
+    assert group_members([str(tmp_path), str(tmp_path / "gone")]) == [sleeper.pid, 2**22 + 1]
     assert kill_members([str(tmp_path)])
     assert sleeper.wait(10) == -9
     assert kill_members([str(tmp_path)], str(tmp_path / "kill"))

@@ -26,7 +26,7 @@ from scheduler.protocol.reports import (
     LeaseState,
     NodeReport,
     WorkerReport,
-    bounded,
+    bound_report,
     report_from_dict,
 )
 
@@ -283,7 +283,7 @@ def test_whatever_a_job_makes_up_its_agents_report_can_be_read(steps, code, seco
         remarks=(said,) * 100,
     )
     wire = orjson.dumps(to_dict(report))
-    assert report_from_dict(orjson.loads(wire)) == bounded(report)
+    assert report_from_dict(orjson.loads(wire)) == bound_report(report)
 
 
 def test_an_error_shows_a_part_of_whatever_it_is_about():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.process.endings import classify
+from agent.process.endings import classify_ending
 from scheduler.protocol.reports import LeaseEnd
 
 QUIET = {
@@ -46,15 +46,15 @@ ALL_DONE = {"steps_done": 10}
 )
 def test_an_end_has_one_reason(ending, known, reason):
     known = {"noticed": False, "unwanted": False, "steps_done": 5} | known
-    assert classify(QUIET | ending, total_steps=10, **known)[0] is reason
+    assert classify_ending(QUIET | ending, total_steps=10, **known)[0] is reason
 
 
 def test_processes_that_vanished_are_lost_and_not_failed():
     known = {"noticed": False, "unwanted": False, "steps_done": 0}
-    assert classify(None, total_steps=None, **known)[0] is LeaseEnd.LOST
+    assert classify_ending(None, total_steps=None, **known)[0] is LeaseEnd.LOST
 
 
 def test_a_signal_is_called_by_its_name():
     known = {"noticed": False, "unwanted": False, "steps_done": 0, "total_steps": None}
-    assert "SIGSEGV" in classify(QUIET | {"code": -11}, **known)[1]
-    assert "signal 63" in classify(QUIET | {"code": -63}, **known)[1]
+    assert "SIGSEGV" in classify_ending(QUIET | {"code": -11}, **known)[1]
+    assert "signal 63" in classify_ending(QUIET | {"code": -63}, **known)[1]

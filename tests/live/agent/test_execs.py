@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from agent.backend import ENDED_WITH_JOB
-from agent.execs import Execs
+from agent.execs import ExecRunner
 from agent.process.beside import LocalCommand
 from agent.process.clearing import Clearing
 from agent.process.supervisor import start_ticks
@@ -80,7 +80,7 @@ def served(command, link, *, most_s=0.2):
     """Let an agent serve a command to its end; returns the scheduler's records."""
 
     async def run():
-        execs = Execs(link, lambda _order: asyncio.sleep(0, command))
+        execs = ExecRunner(link, lambda _order: asyncio.sleep(0, command))
         order = DesiredExec(exec_id="e", lease_id=1, command=("x",), most_s=most_s)
         async with asyncio.timeout(120):
             execs.take((order,))

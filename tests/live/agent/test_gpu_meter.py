@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.gpus.gpu_use import LONGEST_S, GpuMeter
-from agent.gpus.inventory import Inventory, Worker
+from agent.gpus.inventory import Inventory, LocalWorker
 from scheduler.protocol.gpu_use import GpuUse
 
 
@@ -38,7 +38,7 @@ class Driver:
 
 def meter_of(driver):
     workers = tuple(
-        Worker(index=i, worker_type="v100", device=str(i), uuid=uuid)
+        LocalWorker(index=i, worker_type="v100", device=str(i), uuid=uuid)
         for i, uuid in enumerate(driver.percents)
     )
     return GpuMeter(Inventory(workers=workers, nvml=driver))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.gpus.inventory import declared, discover, type_name
+from agent.gpus.inventory import declare_workers, discover_gpus, type_name
 from scheduler.errors import ClusterError, InputError
 
 
@@ -81,7 +81,7 @@ class FakeNVML:
 
 
 def test_whole_gpus_and_mig_instances_are_workers():
-    inventory = discover(nvml=FakeNVML())
+    inventory = discover_gpus(nvml=FakeNVML())
     assert [w.worker_type for w in inventory.workers] == [
         "v100-sxm2-16gb",
         "v100-sxm2-16gb",
@@ -103,17 +103,17 @@ def test_workers_are_reached_by_their_own_device_nodes(tmp_path, monkeypatch):
         path.mkdir(parents=True)
         (path / "access").write_text(f"DeviceFileMinor: {30 + number}\nDeviceFileMode: 444\n")
     caps = "/dev/nvidia-caps/nvidia-cap"
-    inventory = discover(nvml=FakeNVML())
+    inventory = discover_gpus(nvml=FakeNVML())
     assert inventory.nodes([0, 1]) == ("/dev/nvidia1", "/dev/nvidia0")
     assert inventory.nodes([2]) == ("/dev/nvidia2", f"{caps}30", f"{caps}31")
     assert inventory.nodes([2, 3]) == ("/dev/nvidia2", *(f"{caps}{n}" for n in (30, 31, 32, 33)))
-    unknown = discover(nvml=FakeNVML(broken=["instances"]))
+    unknown = discover_gpus(nvml=FakeNVML(broken=["instances"]))
     assert unknown.nodes([0, 3]) == ("/dev/nvidia1", "/dev/nvidia2")
-    assert declared("v100:3").nodes([2]) == ("/dev/nvidia2",)
+    assert declare_workers("v100:3").nodes([2]) == ("/dev/nvidia2",)
 
 
 def test_types_can_be_given_other_names():
-    inventory = discover(nvml=FakeNVML(gpus=("v100",)), names={"Tesla V100-SXM2-16GB": "v100"})
+    inventory = discover_gpus(nvml=FakeNVML(gpus=("v100",)), names={"Tesla V100-SXM2-16GB": "v100"})
     assert inventory.workers[0].worker_type == "v100"
 
 
@@ -126,12 +126,12 @@ def test_types_can_be_given_other_names():
 )
 def test_without_gpus_the_message_says_how_to_declare_workers(nvml, words):
     with pytest.raises(ClusterError, match=words):
-        discover(nvml=nvml)
+        discover_gpus(nvml=nvml)
 
 
 def test_a_lost_gpu_and_one_with_memory_errors_are_named():
     nvml = FakeNVML()
-    inventory = discover(nvml=nvml)
+    inventory = discover_gpus(nvml=nvml)
     assert inventory.problems() == {}
     nvml.broken.add("GPU-0")
     nvml.ecc["GPU-1"] = 2
@@ -142,14 +142,14 @@ def test_a_lost_gpu_and_one_with_memory_errors_are_named():
 
 
 def test_declared_workers_are_numbered_through():
-    inventory = declared("v100:2,p100:5")
+    inventory = declare_workers("v100:2,p100:5")
     assert [w.worker_type for w in inventory.workers] == ["v100"] * 2 + ["p100"] * 5
     assert inventory.environment([0, 6])["CUDA_VISIBLE_DEVICES"] == "0,6"
     assert inventory.problems() == {}
     with pytest.raises(InputError, match="no worker 7"):
         inventory.environment([7])
     with pytest.raises(ClusterError, match="--worker 'v100': 'v100' is not type:count"):
-        declared("v100")
+        declare_workers("v100")
 
 
 def test_type_names_are_short_and_lower_case():

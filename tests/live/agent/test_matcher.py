@@ -12,7 +12,7 @@ import time
 import pytest
 
 from agent.logs.job_output import RotatedLog
-from agent.logs.matcher import LAG_BYTES, LINE_BYTES, PIECE_BYTES, Search, Tail
+from agent.logs.matcher import LAG_BYTES, LINE_BYTES, PIECE_BYTES, OutputSearch, Tail
 from agent.logs.matching import MOST_DEATHS, Matching, found_before
 
 
@@ -22,7 +22,7 @@ def search(tmp_path, pattern, *texts):
         path = tmp_path / f"stdout.{number}.log"
         path.write_bytes(text)
         tails.append(Tail(path=path))
-    made = Search(lease_id=1, pattern=pattern, tails=tails, state=tmp_path / "found")
+    made = OutputSearch(lease_id=1, pattern=pattern, tails=tails, state=tmp_path / "found")
     made.begin()
     return made
 
@@ -61,7 +61,7 @@ def test_what_was_told_lies_in_the_file_and_the_next_process_goes_on_there(tmp_p
     news = made.news()
     assert (news["steps_live"], news["steps_done"], news["finished"]) == (3, 0, False)
     assert found_before(tmp_path / "found") == (3, 0)
-    next_one = Search(
+    next_one = OutputSearch(
         lease_id=1,
         pattern=r"step (\d+)",
         tails=[Tail(path=tmp_path / "stdout.0.log")],

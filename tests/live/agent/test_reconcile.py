@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.reconcile import (
+    DesiredView,
     Forget,
-    Held,
+    HeldLease,
     Kill,
     Notice,
     Refuse,
     Renew,
     Start,
     Terminate,
-    View,
-    accept,
-    decide,
-    remember,
+    accept_desired,
+    decide_actions,
+    view_of_adopted,
     wake_at,
 )
 from scheduler.protocol.desired import Desired, DesiredLease
@@ -44,11 +44,13 @@ def _lease(lease_id=1, *, token=None, job="a", attempt=1, workers=(0,), remainin
 
 
 def _view(*leases, revision=1, at_s=0.0, view=None):
-    return accept(view or View(), Desired(revision=revision, leases=leases), sent_s=at_s)
+    return accept_desired(
+        view or DesiredView(), Desired(revision=revision, leases=leases), sent_s=at_s
+    )
 
 
 def _held(lease, deadline_s=100.0, **more):
-    return Held(
+    return HeldLease(
         lease_id=lease.lease_id,
         token=lease.token,
         job_id=lease.job_id,
@@ -63,7 +65,7 @@ def _held(lease, deadline_s=100.0, **more):
 
 
 def _decide(view, *held, now_s=0.0):
-    return decide(view, held, now_s=now_s, margin_s=MARGIN_S)
+    return decide_actions(view, held, now_s=now_s, margin_s=MARGIN_S)
 
 
 def test_what_is_new_is_started_and_what_goes_on_is_left_alone():
@@ -138,8 +140,8 @@ def test_what_is_no_longer_wanted_is_stopped_at_once():
 
 def test_an_agent_that_has_not_heard_the_scheduler_yet_stops_nothing_but_holds_deadlines():
     held = _held(_lease())
-    assert _decide(View(), held, now_s=10.0) == ()
-    assert _decide(View(), held, now_s=99.5) == (
+    assert _decide(DesiredView(), held, now_s=10.0) == ()
+    assert _decide(DesiredView(), held, now_s=99.5) == (
         Terminate(lease_id=1, unwanted=False),
         Kill(lease_id=1),
     )
@@ -147,8 +149,8 @@ def test_an_agent_that_has_not_heard_the_scheduler_yet_stops_nothing_but_holds_d
 
 def test_an_older_message_is_ignored_and_a_new_leader_outranks_every_revision():
     view = _view(_lease(), revision=7)
-    assert accept(view, Desired(revision=6, leases=()), sent_s=1.0) is view
-    assert accept(view, Desired(term=1, revision=0, leases=()), sent_s=1.0).wanted == {}
+    assert accept_desired(view, Desired(revision=6, leases=()), sent_s=1.0) is view
+    assert accept_desired(view, Desired(term=1, revision=0, leases=()), sent_s=1.0).wanted == {}
 
 
 def test_a_repeated_message_never_moves_a_deadline_back():
@@ -161,7 +163,7 @@ def test_a_slow_answer_makes_the_deadline_earlier_never_later():
     # The scheduler holds the request for 20 s and answers "30 s left": its deadline is 50 s after
     # the request, however long the answer then travels.
     desired = Desired(revision=1, held_s=20.0, leases=(_lease(remaining_s=30.0),))
-    assert accept(View(), desired, sent_s=100.0).wanted[1].deadline_s == 150.0
+    assert accept_desired(DesiredView(), desired, sent_s=100.0).wanted[1].deadline_s == 150.0
 
 
 def test_workers_are_not_used_again_before_their_holder_is_gone():
@@ -183,7 +185,7 @@ def test_a_job_never_has_two_attempts_at_once():
 
 
 def test_a_lease_with_an_older_token_than_the_job_has_had_is_never_started():
-    view = remember(View(), [_held(_lease(5))])
+    view = view_of_adopted(DesiredView(), [_held(_lease(5))])
     assert _decide(_view(_lease(4), view=view)) == ()
 
 
@@ -204,7 +206,7 @@ def test_an_ended_lease_is_kept_until_it_is_delivered_and_unwanted():
     ended = _held(_lease(), ended=True)
     assert _decide(_view(_lease()), replace(ended, delivered=True)) == ()
     assert _decide(_view(), ended) == ()
-    assert _decide(View(), replace(ended, delivered=True)) == ()
+    assert _decide(DesiredView(), replace(ended, delivered=True)) == ()
     assert _decide(_view(), replace(ended, delivered=True)) == (Forget(lease_id=1),)
 
 
@@ -220,11 +222,17 @@ class _World:
     """Processes that obey at once or only SIGKILL, and a scheduler that never errs."""
 
     def __init__(self):
-        self.now_s, self.view, self.held, self.stubborn, self.starts = 0.0, View(), {}, set(), []
+        self.now_s, self.view, self.held, self.stubborn, self.starts = (
+            0.0,
+            DesiredView(),
+            {},
+            set(),
+            [],
+        )
         self.true_deadline_s = {}
 
     def act(self):
-        for action in decide(
+        for action in decide_actions(
             self.view, tuple(self.held.values()), now_s=self.now_s, margin_s=MARGIN_S
         ):
             if isinstance(action, Start):
@@ -294,12 +302,12 @@ def test_whatever_happens_to_messages_deadlines_hold_and_the_newest_wish_is_met(
         # The network: any of the messages so far, in any order, any number of times.
         for position in data.draw(st.lists(st.integers(0, len(sent) - 1), max_size=4)):
             at_s, desired = sent[position]
-            world.view = accept(world.view, desired, sent_s=at_s)
+            world.view = accept_desired(world.view, desired, sent_s=at_s)
             world.act()
             world.check()
         world.sleep_until(world.now_s + data.draw(st.floats(0, 15)))
     at_s, newest = sent[-1]
-    world.view = accept(world.view, newest, sent_s=at_s)
+    world.view = accept_desired(world.view, newest, sent_s=at_s)
     world.act()
     world.sleep_until(world.now_s + 5.0)
     world.act()

@@ -241,13 +241,13 @@ print("finished")
 
 
 def test_a_number_that_belongs_to_another_process_by_now_is_spared():
-    table = remnants.processes()
+    table = remnants.list_processes()
     me = table[os.getpid()]
     assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
     stale = remnants.Process(
         pid=me.pid, parent=me.parent, session=me.session, ticks=me.ticks - 1, state="R", lives=True
     )
-    remnants.kill([stale])  # would end this test
+    remnants.kill_processes([stale])  # would end this test
 
 
 def test_a_process_whose_first_thread_has_ended_still_lives(word):
@@ -261,8 +261,8 @@ ctypes.CDLL(None).pthread_exit(None)
     command = [sys.executable, "-c", program, word]
     marked = {"LEASEHOLD_LEASE_FOLDER": "/lease/7"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=marked) as process:
-        wait_for(lambda: remnants.processes()[process.pid].state == "Z")
-        assert remnants.processes()[process.pid].lives
+        wait_for(lambda: remnants.list_processes()[process.pid].state == "Z")
+        assert remnants.list_processes()[process.pid].lives
         assert remnants.lease_folders(process.pid) == {"/lease/7"}
         process.kill()
 
@@ -276,7 +276,7 @@ def test_a_process_of_another_user_in_a_pid_namespace_of_its_own_cannot_claim_a_
         tried = [*prefix, "/bin/sh", "-c", "echo up; exec sleep 300"]
         with subprocess.Popen(tried, stdout=subprocess.PIPE, env=marked, text=True) as process:
             process.stdout.readline()
-            table = remnants.processes()
+            table = remnants.list_processes()
             children = [one.pid for one in table.values() if one.parent == process.pid]
             (pid,) = children if prefix else [process.pid]
             assert (remnants.lease_folders(pid) == {"/lease/7"}) == claims

@@ -9,7 +9,7 @@ import pytest
 import leasehold
 from agent.logs.job_output import RotatedLog
 from agent.process import supervisor
-from agent.process.supervisor import Control, Supervisor, start_ticks
+from agent.process.supervisor import Supervisor, SupervisorOrders, start_ticks
 from leasehold import bounds as job_bounds
 from scheduler.protocol import bounds, desired
 
@@ -37,7 +37,7 @@ def test_a_log_that_cannot_be_written_is_dropped(tmp_path):
 
 
 def test_the_code_of_several_processes_is_that_of_the_first_failure(tmp_path):
-    control = Control(path=tmp_path)
+    control = SupervisorOrders(path=tmp_path)
     boss = Supervisor(folder=tmp_path, launch={}, control=control)
     boss.codes = {1: 0, 2: 0}
     assert boss.exit_code() == 0
@@ -48,7 +48,7 @@ def test_the_code_of_several_processes_is_that_of_the_first_failure(tmp_path):
 
 
 def test_times_are_counted_back_from_the_deadline(tmp_path):
-    control = Control(path=tmp_path / "c")
+    control = SupervisorOrders(path=tmp_path / "c")
     order = {"deadline_s": 100.0, "grace_s": 3.0, "margin_s": 1.0}
     supervisor.write_json(control.path, order | {"terminate": False, "kill": False})
     control.read()

@@ -410,7 +410,7 @@ def nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("it was expanded before it was counted")
 
     monkeypatch.setattr("api.jobs.batches.submissions", made)
-    monkeypatch.setattr("api.jobs.batches.read", made)
+    monkeypatch.setattr("api.jobs.batches.read_jobs", made)
 
 
 @pytest.mark.parametrize("query", ["", "?dry_run=true"])

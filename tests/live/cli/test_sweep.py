@@ -13,7 +13,7 @@ import pytest
 
 from leasehold.cli.local.sweep import parse_rates, parse_seeds
 from scheduler.errors import InputError, ParameterError
-from simulator.many.sweep import Cell, CellResult, CellStore, curves
+from simulator.many.sweep import CellResult, CellStore, SweepCell, curves
 from simulator.report.sweep_page import _figure, write_sweep_report
 from simulator.request import SimulationRequest
 from simulator.result import Summary
@@ -124,7 +124,7 @@ def cell(tmp_path):
         cluster="t4:1",
         policy="fifo",
     )
-    return Cell(rate_per_hour=1.0, seed=0, request=request)
+    return SweepCell(rate_per_hour=1.0, seed=0, request=request)
 
 
 def test_a_cell_is_found_again_by_what_it_was_made_from(cell, tmp_path):

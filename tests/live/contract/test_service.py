@@ -1,4 +1,4 @@
-"""The contract of a ``Service``: the same for the fake one and for the real one.
+"""The contract of a ``SchedulerService``: the same for the fake one and for the real one.
 
 The fake service is what tests of the REST interface, of the client and of the command line run
 against. If it differs from the real one, they would test a service that does not exist.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.domain.rows import HistoryRow, JobRow
-    from scheduler.runtime.contract import Service
+    from scheduler.runtime.contract import SchedulerService
     from scheduler.views.types import LeaseView
 
 WORKERS = 2
@@ -50,7 +50,7 @@ class FakeHouse:
 
     def __init__(self, _: Path) -> None:
         self.fake = FakeService(workers=WORKERS)
-        self.service: Service = self.fake
+        self.service: SchedulerService = self.fake
 
     async def start(self) -> None:
         """Begin."""
@@ -86,7 +86,7 @@ class RealHouse:
         await self.stage.advance(0.5)
 
     @property
-    def service(self) -> Service:
+    def service(self) -> SchedulerService:
         return self.stage.service
 
     async def do(self, call: Coroutine[Any, Any, Any]) -> Any:
@@ -117,7 +117,7 @@ class House:
         self.kind = kind
 
     @property
-    def service(self) -> Service:
+    def service(self) -> SchedulerService:
         return self.kind.service
 
     def spec(self, name: str = "job", **values: Any) -> JobSpec:

@@ -19,7 +19,7 @@ from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.ends import StartBounds
 from agent.kubernetes.pods.pods import PodSettings
-from agent.reconcile import Start, Wanted
+from agent.reconcile import Start, WantedLease
 from scheduler.protocol.desired import DesiredLease
 
 _spec = importlib.util.spec_from_file_location("fake_api", Path(__file__).with_name("fake_api.py"))
@@ -104,7 +104,7 @@ class Stage:
 
     def start(self, wanted):
         until_s = lease_clock_s() + wanted.remaining_s
-        self.backend.perform(Start(wanted=Wanted(lease=wanted, deadline_s=until_s)))
+        self.backend.perform(Start(wanted=WantedLease(lease=wanted, deadline_s=until_s)))
 
     def report(self, lease_id=1):
         self.backend.held()

@@ -21,7 +21,7 @@ from agent.kubernetes.client import (
     MissingError,
     PermissionDeniedError,
     QuotaExceededError,
-    connect,
+    connect_client,
 )
 from scheduler.errors import InputError
 
@@ -221,7 +221,7 @@ def kubeconfig(path, url):
 
 def test_a_file_says_how_to_reach_the_cluster(play, tmp_path):
     async def scene(stage):
-        client = await connect(kubeconfig=kubeconfig(tmp_path / "config", stage.url))
+        client = await connect_client(kubeconfig=kubeconfig(tmp_path / "config", stage.url))
         assert (await client.node("n1"))["metadata"]["name"] == "n1"
         await client.close()
 
@@ -231,10 +231,10 @@ def test_a_file_says_how_to_reach_the_cluster(play, tmp_path):
 def test_without_a_usable_account_one_is_told_where_it_was_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(InputError, match=r"in .*nothing.*--kubeconfig"):
-        asyncio.run(connect(kubeconfig=tmp_path / "nothing"))
+        asyncio.run(connect_client(kubeconfig=tmp_path / "nothing"))
     bad = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
     with pytest.raises(InputError, match="no usable account"):
-        asyncio.run(connect(kubeconfig=bad, context="another"))
+        asyncio.run(connect_client(kubeconfig=bad, context="another"))
 
 
 def test_in_a_pod_its_own_account_is_used(tmp_path, monkeypatch):
@@ -245,4 +245,4 @@ def test_in_a_pod_its_own_account_is_used(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     # The address of the API server is missing: the message names the pod's account.
     with pytest.raises(InputError, match="in this pod"):
-        asyncio.run(connect())
+        asyncio.run(connect_client())

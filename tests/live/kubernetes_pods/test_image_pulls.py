@@ -12,9 +12,9 @@ from agent.kubernetes.node.image_pulls import (
     PULL_NODE,
     build_pull_pod,
     full_name,
-    outcome,
     present_images,
     pull_labels,
+    pull_outcome,
 )
 from agent.kubernetes.pods.pods import PodSettings
 from scheduler.protocol.desired import DesiredImage
@@ -79,7 +79,7 @@ def test_images_are_compared_by_their_full_names(given, full):
 def test_a_pull_is_over_when_the_image_is_there_or_cannot_be_had(status, brought):
     own = {"imageID": status.pop("imageID", ""), "state": status.pop("state", {})}
     pod = {"status": {"containerStatuses": [own]} | status}
-    assert outcome(pod) is brought
+    assert pull_outcome(pod) is brought
 
 
 def test_an_image_is_pulled_once_and_its_pod_goes(play):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.node.workers import PLUGIN_AWAY_S, NodeInventory, obstacle, workers_of
+from agent.kubernetes.node.workers import (
+    PLUGIN_AWAY_S,
+    NodeInventory,
+    placement_obstacle,
+    workers_of,
+)
 from scheduler.errors import ClusterError, InputError
 
 
@@ -128,7 +133,7 @@ def test_a_pod_keeps_its_worker_while_the_device_plugin_restarts(make_node):
     ],
 )
 def test_taints_keep_new_pods_away_as_in_kubernetes(taint, tolerations, stands_in_the_way):
-    assert bool(obstacle({"spec": {"taints": [taint]}}, tolerations)) is stands_in_the_way
+    assert bool(placement_obstacle({"spec": {"taints": [taint]}}, tolerations)) is stands_in_the_way
 
 
 @pytest.mark.parametrize("first", ["labels", "resources"])

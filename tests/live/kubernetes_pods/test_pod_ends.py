@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.pods.ends import Orders, end_of, look_at, verdict
+from agent.kubernetes.pods.ends import Orders, end_of, look_at, start_failure
 from scheduler.protocol.reports import LeaseEnd
 
 STAYS, TOLD = Orders(), Orders(noticed=True)
@@ -80,8 +80,8 @@ def waiting(reason, message=""):
     ],
 )  # fmt: skip
 def test_what_cannot_start_is_given_up_sooner_or_later(look, early, late):
-    assert verdict(look, waited_s=1.0, most_s=60.0) is early
-    assert verdict(look, waited_s=61.0, most_s=60.0) is late
+    assert start_failure(look, waited_s=1.0, most_s=60.0) is early
+    assert start_failure(look, waited_s=61.0, most_s=60.0) is late
 
 
 def at(second):

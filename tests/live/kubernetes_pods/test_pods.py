@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kubernetes.names import label_value, pod_name, service_name
-from agent.kubernetes.pods.launch import LAUNCHER, launch_command, literal
+from agent.kubernetes.pods.launch import LAUNCHER, kubelet_literal, launch_command
 from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
-from agent.kubernetes.templates.template import check_template, merge
+from agent.kubernetes.templates.template import check_template, merge_template
 from leasehold_testing.transcript import check_golden
 from scheduler.errors import InputError
 from scheduler.protocol.desired import lease_from_dict, to_dict
@@ -168,9 +168,9 @@ JSON = st.recursive(
     over=st.dictionaries(st.sampled_from("abc"), JSON),
 )
 def test_merging_twice_is_merging_once_and_nothing_of_the_template_is_lost(base, over):
-    once = merge(base, over)
-    assert merge(once, over) == once
-    assert merge(base, {}) == base
+    once = merge_template(base, over)
+    assert merge_template(once, over) == once
+    assert merge_template(base, {}) == base
     for name, value in over.items():
         if not isinstance(value, dict):
             assert once[name] == value
@@ -183,7 +183,7 @@ def test_lists_are_merged_by_name_and_tolerations_are_added():
         "tolerations": [{"key": "y"}],
         "args": [2],
     }
-    assert merge(base, over) == {
+    assert merge_template(base, over) == {
         "env": [{"name": "A", "value": "2"}, {"name": "B"}],
         "tolerations": [{"key": "x"}, {"key": "y"}],
         "args": [2],
@@ -263,7 +263,7 @@ def test_a_job_without_an_image_is_told_so(make_lease):
 def test_the_kubelet_gives_every_word_back_as_it_was(word):
     """Kubernetes' expansion: ``$$`` is a dollar, ``$(NAME)`` a variable, other dollars stay."""
     expanded = re.sub(
-        r"\$\$|\$\((\w+)\)", lambda m: "$" if m[0] == "$$" else "EXPANDED", literal(word)
+        r"\$\$|\$\((\w+)\)", lambda m: "$" if m[0] == "$$" else "EXPANDED", kubelet_literal(word)
     )
     assert expanded == word
 

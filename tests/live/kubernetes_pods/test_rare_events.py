@@ -11,7 +11,7 @@ from agent.kubernetes import backend as kubernetes_backend
 from agent.kubernetes.names import LEASE_JSON
 from agent.kubernetes.pods.ends import StartBounds
 from agent.logs.log_files import SENT
-from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, Wanted
+from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, WantedLease
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
@@ -125,7 +125,7 @@ def test_a_node_object_that_cannot_be_read_is_remarked_until_it_can(play, failur
 
 def test_a_lease_that_is_refused_or_cannot_have_a_pod_ends_at_once(play, make_lease):
     async def scene(stage):
-        refused = Wanted(lease=make_lease(1), deadline_s=lease_clock_s() + 60)
+        refused = WantedLease(lease=make_lease(1), deadline_s=lease_clock_s() + 60)
         stage.backend.perform(Refuse(wanted=refused, message="the agent is being stopped"))
         report = await stage.ended(1)
         assert (report.reason, report.message) == (LeaseEnd.RELEASED, "the agent is being stopped")
@@ -171,7 +171,7 @@ def test_output_of_old_leases_goes_once_it_was_sent(play, make_lease):
             folder.mkdir()
             if number != 2:
                 (folder / SENT).touch()
-        refused = Wanted(lease=make_lease(5), deadline_s=lease_clock_s() + 60)
+        refused = WantedLease(lease=make_lease(5), deadline_s=lease_clock_s() + 60)
         stage.backend.perform(Refuse(wanted=refused, message="no"))
         stage.backend.perform(Forget(lease_id=5))
         # Of two leases it is kept; the second one's has not been sent, and there is room.

@@ -17,7 +17,7 @@ from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node.watch import NodeWatch
 from agent.kubernetes.node.workers import NodeInventory
-from agent.kubernetes.pods.ends import StartBounds, look_at, overdue
+from agent.kubernetes.pods.ends import StartBounds, look_at, stalled_launch
 from agent.kubernetes.pods.pods import PodSettings
 from agent.loop import Agent, AgentSettings
 from agent.reconcile import Kill, Terminate
@@ -224,8 +224,8 @@ BOUNDS = StartBounds(bind_s=10.0, prepare_s=100.0, image_s=1000.0)
     ],
 )
 def test_each_step_of_a_launch_has_a_bound_of_its_own(look, word, most_s):
-    assert overdue(look, waited_s=most_s - 1, bounds=BOUNDS) is None
-    found, message = overdue(look, waited_s=most_s, bounds=BOUNDS)
+    assert stalled_launch(look, waited_s=most_s - 1, bounds=BOUNDS) is None
+    found, message = stalled_launch(look, waited_s=most_s, bounds=BOUNDS)
     assert (found, message.endswith(f"after {most_s:g} s")) == (word, True)
 
 

@@ -31,7 +31,7 @@ from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 from simulator.replay import Replay
 from simulator.world.agenda import Agenda
-from simulator.world.failures import FailureModel, Outage
+from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap, SimulatedWorld
 from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
@@ -56,7 +56,7 @@ NIGHT, DAY = (
 )
 MADE = ((600.5, NIGHT), (700.5, DAY))
 GIVEN_UP_S = 1600.25
-OUTAGES = (Outage(node="v100-0", lost_s=1300.5, back_s=1700.25),)
+OUTAGES = (NodeOutage(node="v100-0", lost_s=1300.5, back_s=1700.25),)
 #: Position of a job -> steps at which it is out of memory, and whether that is retried.
 OUT_OF_MEMORY = {2: (3000.0, True), 8: (1000.0, False)}
 #: What every tenth job says: whether it checkpoints, is preemptible, and its least time.

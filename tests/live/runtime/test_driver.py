@@ -29,9 +29,9 @@ from scheduler.errors import (
     UnknownPolicyError,
 )
 from scheduler.runtime.driver.driver import PATIENT_PER_TURN
-from scheduler.views.explain import Glance
+from scheduler.views.explain import WaitingJobs
 from scheduler.views.metrics import Metrics
-from scheduler.views.views import measure
+from scheduler.views.views import update_gauges
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY_BEFORE, Fault.AWAY_AFTER])
@@ -190,7 +190,7 @@ def test_each_planned_round_tells_how_good_it_is(live):
         assert last.candidates > 0
         metrics = Metrics(process=False)
         view = stage.driver.view
-        measure(view, metrics, Glance(view), now_s=stage.clock.now_s())
+        update_gauges(view, metrics, WaitingJobs(view), now_s=stage.clock.now_s())
         assert 'leasehold_round_gap{bound="whole"} 0.0' in metrics.render().decode()
 
     live(story, engine={"behind_rounds": 4.0, "ahead_rounds": 1.0})
@@ -280,13 +280,13 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
 
 
 def test_timers_are_told_last_and_ends_in_the_simulators_order():
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
     from scheduler.domain.lease import EndReason
 
     def end(lease_id, reason):
         return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=0.0)
 
-    turn = Draft(now_s=0.0)
+    turn = Transaction(now_s=0.0)
     turn.tell(
         ev.TimerFired(timer="plan"),
         end(3, EndReason.RELEASED),

@@ -1,6 +1,6 @@
 """A node that is being left: no word on its leases counts before its word on its workers."""
 
-from scheduler.control.state.draft import Draft
+from scheduler.control.state.draft import Transaction
 from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.reports import LeaseEnd, LeaseState
@@ -38,7 +38,7 @@ def test_an_evicted_job_is_never_granted_the_node_that_it_leaves(live):
 
 def test_the_engine_is_told_of_a_worker_before_it_is_told_who_has_left_it():
     """Else a lease that is planned on the worker is granted, and taken away at once."""
-    turn = Draft(now_s=1.0)
+    turn = Transaction(now_s=1.0)
     turn.tell(ev.LeaseEnded(lease_id=1, reason=EndReason.COMPLETED, steps_done=1.0))
     turn.tell(ev.WorkersReturned(workers=(0,)), ev.WorkersCordoned(workers=(0,)))
     turn.tell(ev.WorkersLost(workers=(1,)))

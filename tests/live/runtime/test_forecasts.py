@@ -13,7 +13,7 @@ from scheduler.control.facts.requests import JobAction, ProjectLimits, Submissio
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.views.explain import Glance, explain
+from scheduler.views.explain import WaitingJobs, explain
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast
 from simulator.world.nodes import Mishap
 
@@ -25,7 +25,7 @@ def in_this_process(monkeypatch):
 
 
 async def times(stage, forecaster, name):
-    explanation = explain(stage.driver.view, stage.row(name), Glance(stage.driver.view))
+    explanation = explain(stage.driver.view, stage.row(name), WaitingJobs(stage.driver.view))
     return await stage.do(forecaster.add_times(stage.driver.copied, explanation))
 
 
@@ -129,7 +129,7 @@ def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_time
         forecaster = SimulatedForecaster(stage.clock, patience_s=0.01)
         await stage.job("a", total_steps=100.0)
         await stage.wait(1)
-        explanation = explain(stage.driver.view, stage.row("a"), Glance(stage.driver.view))
+        explanation = explain(stage.driver.view, stage.row("a"), WaitingJobs(stage.driver.view))
         for _ in range(2):
             told = await forecaster.add_times(stage.driver.copied, explanation)
             assert "ask again" in told.forecast

@@ -36,7 +36,7 @@ from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 from scheduler.views import views
-from scheduler.views.explain import Glance, count_reasons, explain, reason_of
+from scheduler.views.explain import WaitingJobs, count_reasons, explain, reason_of
 from simulator.world.nodes import Mishap, SimulatedWorld
 
 SETTINGS = RuntimeSettings(
@@ -90,22 +90,24 @@ class Play:
         """Look at everything in the middle of a commit, and say what happens to it."""
         view, store = self.stage.driver.view, self.stage.store
         assert picture(view) == self.stage.published, "seen before it was committed"
-        for look in (views.nodes, views.allocation):
+        for look in (views.node_views, views.allocation_view):
             look(view)
-        views.projects(view, now_s=view.engine.now_s)
-        views.leases(view, now_s=view.engine.now_s)
-        glance = Glance(view)
+        views.project_views(view, now_s=view.engine.now_s)
+        views.lease_views(view, now_s=view.engine.now_s)
+        glance = WaitingJobs(view)
         if self.glance is None or not self.glance.shows(view):
-            self.glance = Glance(view)
-        cluster = views.cluster(view, glance, now_s=view.engine.now_s)
-        assert views.cluster(view, self.glance, now_s=view.engine.now_s) == cluster, "out of date"
+            self.glance = WaitingJobs(view)
+        cluster = views.cluster_view(view, glance, now_s=view.engine.now_s)
+        assert views.cluster_view(view, self.glance, now_s=view.engine.now_s) == cluster, (
+            "out of date"
+        )
         assert cluster.jobs == Counter(r.status.value for r in view.jobs.by_id.values())
         for record in view.jobs.by_id.values():
             closer = fit_of(view, record.spec).reason
             assert glance.misfit(record) == (None if closer is WaitReason.TURN else closer)
         views.live_jobs(view, list(self.jobs), self.glance, now_s=view.engine.now_s)
         each = [reason_of(view, record, glance) for record in view.jobs.by_id.values()]
-        all_at_once = sorted(count_reasons(view, Glance(view)).elements())
+        all_at_once = sorted(count_reasons(view, WaitingJobs(view)).elements())
         assert all_at_once == sorted(reason for reason in each if reason is not None)
         for job_id in self.jobs:
             explain(view, store.job(job_id), glance)

@@ -32,7 +32,7 @@ from scheduler.errors import (
 from scheduler.runtime import service as service_module
 from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.driver import restart_driver
-from scheduler.runtime.driver.snapshots import recover
+from scheduler.runtime.driver.snapshots import recover_state
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.protocol import Snapshot
@@ -426,7 +426,7 @@ def test_a_damaged_snapshot_is_refused(state):
     store = ShakyStore()
     broken = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
     with pytest.raises(CodecError, match="damaged"):
-        recover(
+        recover_state(
             store,
             broken,
             SETTINGS,
@@ -442,7 +442,7 @@ def test_a_snapshot_of_a_newer_release_is_refused():
     state = zlib.compress(orjson.dumps({"shell": {"version": 99}}))
     newer = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
     with pytest.raises(CodecError, match="version 99"):
-        recover(
+        recover_state(
             store,
             newer,
             SETTINGS,

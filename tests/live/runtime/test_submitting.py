@@ -8,7 +8,7 @@ import pytest
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.spec import JobSpec
-from scheduler.runtime.intake import digest_of, submitted
+from scheduler.runtime.intake import digest_of, submission_fact
 
 
 def test_a_repeated_submission_is_the_same_job_in_every_turn(live):
@@ -63,7 +63,7 @@ def test_two_requests_in_flight_with_one_client_id_make_one_job(live):
         assert len({result.job_id for result in results}) == 1
 
         item = Submission(spec=stage.spec(), owner="x", client_id="b")
-        fact = await asyncio.to_thread(submitted, stage.store, [item], actor="x")
+        fact = await asyncio.to_thread(submission_fact, stage.store, [item], actor="x")
         (first,) = await stage.submit(item)  # committed after the look-up of the other request
         (late,) = await stage.do(stage.driver.tell(fact))
         assert (late.created, late.job_id) == (False, first.job_id)

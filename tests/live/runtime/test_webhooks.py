@@ -16,10 +16,10 @@ from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stored import entry, history_row, job_row
 from scheduler.clock import WallClock
 from scheduler.errors import AdmissionError, ConflictError, InputError, NotFoundError
-from scheduler.runtime.resealing import reseal
+from scheduler.runtime.resealing import reseal_secrets
 from scheduler.secret_box import SecretBox
 from scheduler.webhooks.delivery import Webhooks
-from scheduler.webhooks.messages import Template, message_of, new_secret, signature
+from scheduler.webhooks.messages import Template, message_of, new_secret, sign_message
 from scheduler.webhooks.webhooks import Posted, WebhookRules, stored_webhooks
 
 QUICK = WebhookRules(first_pause_s=0.01, longest_pause_s=0.02, pause_after_s=600.0, look_s=0.01)
@@ -96,7 +96,7 @@ async def add(world, name="chat", *, on=("job_failed",), project=None, **more):
 
 def test_the_signature_is_that_of_standard_webhooks():
     # The example of the specification's own libraries.
-    made = signature(
+    made = sign_message(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "1614265330",
@@ -107,7 +107,7 @@ def test_the_signature_is_that_of_standard_webhooks():
 
 def test_a_secret_that_is_none_is_refused():
     with pytest.raises(InputError, match="whsec_"):
-        signature("whsec_?", "id", "1", b"")
+        sign_message("whsec_?", "id", "1", b"")
     assert len(base64.b64decode(new_secret().removeprefix("whsec_"))) == 32
 
 
@@ -298,7 +298,7 @@ def test_addresses_and_secrets_are_stored_sealed_and_sealed_anew_with_a_new_key(
         assert "secret-path" not in kept
         assert secret not in kept
         new = b"n" * 32
-        done = reseal(world.store, SecretBox(lambda: (new, KEY)))
+        done = reseal_secrets(world.store, SecretBox(lambda: (new, KEY)))
         assert (done.webhooks, done.lost) == (1, "")
         again = World(store=world.store, box=SecretBox(lambda: (new,)))
         async with leading(again):

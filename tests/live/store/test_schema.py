@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 import scheduler.store
 from leasehold_testing.stored import history_row
 from scheduler.errors import InputError, StoreFullError, StoreUnavailableError, StoreVersionError
-from scheduler.store.sql.databases import connect, writing
+from scheduler.store.sql.databases import connect, write_transaction
 from scheduler.store.sql.schema import REVISIONS
 from scheduler.store.sql.store import SqlStore
 from scheduler.store.sql.tables import METADATA
@@ -39,7 +39,7 @@ def test_every_revision_file_is_in_the_list() -> None:
 
 def test_a_database_of_a_newer_release_is_refused(url: str) -> None:
     store = SqlStore.open(url)
-    with writing(store._engine) as connection:
+    with write_transaction(store._engine) as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     store.close()
     for migrate in (True, False):
@@ -74,12 +74,12 @@ def test_a_database_out_of_reach_is_reported(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path}/small.db")
-    with writing(engine) as connection:
+    with write_transaction(engine) as connection:
         connection.exec_driver_sql("CREATE TABLE t (x BLOB)")
         connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no more than there are
 
     def fill() -> None:
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             connection.exec_driver_sql("INSERT INTO t VALUES (zeroblob(100000))")
 
     with pytest.raises(StoreFullError, match="disk is full; make room"):

@@ -22,10 +22,10 @@ from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.stored import entry, job_row
 from planner.knowledge import LearnedKnowledge
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.runtime.driver.snapshots import recover
+from scheduler.runtime.driver.snapshots import recover_state
 from scheduler.store.filters import JobFilter
 from scheduler.store.queries import HistoryQuery, JobQuery
-from scheduler.store.sql.databases import writing
+from scheduler.store.sql.databases import write_transaction
 from scheduler.store.sql.schema import REVISIONS, upgrade_schema
 from scheduler.store.sql.store import SqlStore
 from scheduler.store.sql.tables import METADATA
@@ -114,7 +114,7 @@ def test_the_scheduler_goes_on_from_what_an_older_release_left(
     assert recovered.snapshot is not None
     assert recovered.entries
     settings = runtime_settings(load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}).config)
-    state = recover(
+    state = recover_state(
         old,
         recovered,
         settings,
@@ -149,7 +149,7 @@ def test_an_older_database_can_be_written_to(old: SqlStore) -> None:
 def test_a_leader_of_the_release_before_goes_on_writing_after_the_upgrade(url: str) -> None:
     """A standby of this release brings the schema up to date while the old one still leads."""
     store = SqlStore.open(url)
-    with writing(store._engine) as connection:
+    with write_transaction(store._engine) as connection:
         known = "sequence, now_s, events"
         connection.exec_driver_sql(f"INSERT INTO journal ({known}) VALUES (1, 5.0, '[]')")
         connection.exec_driver_sql("UPDATE head SET sequence = 1")

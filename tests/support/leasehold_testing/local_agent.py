@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.backend import NodeSetup
-from agent.gpus.inventory import declared
+from agent.gpus.inventory import declare_workers
 from agent.loop import Agent, AgentSettings
 from agent.process.node import process_backend
 
@@ -29,7 +29,7 @@ def local_agent(
 ) -> Agent:
     """Return an agent of declared workers, such as ``v100:4``."""
     settings = settings or AgentSettings()
-    inventory = declared(workers)
+    inventory = declare_workers(workers)
     setup = NodeSetup(
         node=node,
         state_dir=state_dir,

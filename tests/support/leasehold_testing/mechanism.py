@@ -10,8 +10,8 @@ import numpy as np
 from policies.testing import make_table
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.rounds.choose_round import choose_round
-from scheduler.engine.rounds.equivalence import Alike
-from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.rounds.equivalence import EquivalentConfigurations
+from scheduler.engine.rounds.round_milp import SearchSchedule
 from scheduler.engine.rounds.urgency import Band
 from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.tables.pairs import PairTable
@@ -128,7 +128,7 @@ def credit_mechanism(
     """
     n, k = x.shape
     table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist(), doubt=doubt)
-    alike = Alike.of(table, np.zeros(k))
+    alike = EquivalentConfigurations.of(table, np.zeros(k))
     jobs = JobTable(width=k)
     for i in range(n):
         left = 1.0 if rounds_left is None else float(rounds_left[i])
@@ -136,7 +136,7 @@ def credit_mechanism(
         jobs.add(job, number=i, profile=i, entity=0)
     jobs.x[:] = x
     eligible = np.ones(n, dtype=bool)
-    search = Search()
+    search = SearchSchedule()
     free = np.array(capacity, dtype=np.int64)
 
     def choose(credit: FloatArray, held: IntArray) -> tuple[IntArray, IntArray]:

@@ -19,13 +19,13 @@ from scheduler.store.checks import (
     next_token,
     still_leads,
 )
-from scheduler.store.filters import FILTERS, beginning
+from scheduler.store.filters import FILTERS, array_prefix
 from scheduler.store.forms import to_columns, to_values
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import Leadership
 from scheduler.store.uploads import ACTIVE
-from scheduler.store.usage import DAY_S, Sums, UsageKey, add_up, computed, in_us, used_by
+from scheduler.store.usage import DAY_S, Sums, UsageKey, add_up, gpu_use_within, in_us, used_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -321,7 +321,9 @@ class MemoryStore:
                 held = min(in_us(ended_s), end) - max(in_us(attempt.start_s), begin)
                 if held > 0:
                     keys = _usage_keys(job, attempt.worker_type) | {UsageKey.JOB: job.job_id}
-                    sums = Sums(1, held * len(attempt.workers), *computed(attempt, begin, end))
+                    sums = Sums(
+                        1, held * len(attempt.workers), *gpu_use_within(attempt, begin, end)
+                    )
                     yield day, keys, sums
         days = range(math.ceil(query.from_s / DAY_S), math.ceil(query.to_s / DAY_S))
         for row in self._usage:
@@ -513,13 +515,15 @@ def _passes(row: JobRow, where: JobFilter) -> bool:
 
 
 def _is_called(row: JobRow, word: str) -> bool:
-    return row.job_id.startswith(word) or row.name == word or row.name.startswith(beginning(word))
+    return (
+        row.job_id.startswith(word) or row.name == word or row.name.startswith(array_prefix(word))
+    )
 
 
 def _agrees(known: Filter, value: str, wanted: str | tuple[str, ...]) -> bool:
     if not wanted:
         return True
-    if known.arrays and any(value.startswith(beginning(one)) for one in wanted):
+    if known.arrays and any(value.startswith(array_prefix(one)) for one in wanted):
         return True
     return value in wanted if isinstance(wanted, tuple) else value == wanted
 

@@ -26,7 +26,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
-from scheduler.runtime.driver.snapshots import recover
+from scheduler.runtime.driver.snapshots import recover_state
 from scheduler.runtime.service import LiveService
 from scheduler.views.metrics import Metrics
 from simulator.world.nodes import SimulatedNode, SimulatedWorld
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scheduler.control.control import Control
     from scheduler.control.facts.requests import Submission, Submitted
     from scheduler.control.state.state import ControlState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.facts import commands as do
     from scheduler.runtime.driver.driver import Driver
     from scheduler.runtime.settings import RuntimeSettings
@@ -172,7 +172,7 @@ class Stage:
 
     def recovered(self) -> ControlState:
         """Return the state with which a service would begin if this one died now."""
-        return recover(
+        return recover_state(
             self.store,
             self.store.load(),
             self.settings,
@@ -411,7 +411,7 @@ def _plain(value: object) -> object:
     return replace(value, members=tuple(replace(member, since=0) for member in value.members))
 
 
-def picture(view: View) -> dict[str, object]:
+def picture(view: PublishedState) -> dict[str, object]:
     """Return all that a view shows, in a form that stays as it is and can be compared."""
     leases = {}
     for lease_id, live in view.leases.by_id.items():

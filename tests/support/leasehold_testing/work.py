@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scheduler.control.facts.facts import Fact
-    from scheduler.control.state.draft import Draft
+    from scheduler.control.state.draft import Transaction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    work: Callable[[Draft], object]
+    work: Callable[[Transaction], object]
     actor: str = "test"  # the person that gets the decision
 
 
-def work(does: Callable[[Draft], object]) -> Fact:
+def work(does: Callable[[Transaction], object]) -> Fact:
     """Return a fact at which control calls a function, and answers what that returns."""
     return cast("Fact", _Work(does))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.estimation.completion import fit, ratio_rule
+from planner.estimation.completion import fit_speed_model, ratio_rule
 from planner.estimation.estimator import Estimator
 from scheduler.domain.throughputs.scaling import steps_per_s_at
 from scheduler.domain.throughputs.ways import Source
@@ -316,7 +316,7 @@ def test_the_ratio_rule_recovers_products_through_holes() -> None:
 
 
 def test_a_model_of_nothing_is_its_prior() -> None:
-    model = fit(np.empty((0, 2)))
+    model = fit_speed_model(np.empty((0, 2)))
     assert np.allclose(model.mean, 0.0)
     mean, variance = model.complete(np.array([True, False]), np.array([2.0, 0.0]), np.zeros(2))
     assert mean[1] == pytest.approx(2.0, rel=0.1)  # the size carries over
@@ -329,7 +329,7 @@ def test_the_model_states_its_own_error_rightly() -> None:
     logs = np.where(rng.random(truth.shape) < 0.3, np.nan, truth)
     logs = logs[(~np.isnan(logs)).sum(axis=1) > 0]
     truth = truth[: len(logs)] if len(logs) == len(truth) else truth
-    model = fit(logs)
+    model = fit_speed_model(logs)
     off = []
     for row, own in zip(logs, truth, strict=False):
         known = ~np.isnan(row)

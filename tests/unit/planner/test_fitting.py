@@ -7,10 +7,10 @@ import pytest
 
 from planner.estimation import estimator as estimators
 from planner.estimation import fitting
-from planner.estimation.completion import fit
+from planner.estimation.completion import fit_speed_model
 from planner.estimation.estimator import MOST_REMEMBERED, Estimator
 from planner.estimation.fitting import MOST_COLUMNS, MOST_ROWS, fit_known
-from planner.estimation.measured import Cell
+from planner.estimation.measured import MeasuredFigure
 from scheduler.domain.throughputs.ways import Source
 
 TYPES = ("t4", "v100", "a100")
@@ -23,7 +23,7 @@ def fits(monkeypatch):
 
     def counted(logs):
         shapes.append(logs.shape)
-        return fit(logs)
+        return fit_speed_model(logs)
 
     monkeypatch.setattr(fitting, "fit", counted)
     return shapes
@@ -31,7 +31,9 @@ def fits(monkeypatch):
 
 def declared(*rates):
     """Return a row of figures on the types above; 0 if there is none."""
-    return {name: Cell(declared=rate) for name, rate in zip(TYPES, rates, strict=True) if rate}
+    return {
+        name: MeasuredFigure(declared=rate) for name, rate in zip(TYPES, rates, strict=True) if rate
+    }
 
 
 def poisoned(jobs=12, types=64):
@@ -44,9 +46,14 @@ def poisoned(jobs=12, types=64):
 
 
 def test_a_fit_of_few_rows_and_columns_takes_them_all_as_they_are():
-    rows = [declared(1.0, 2.0, 0.0), {}, declared(3.0, 0.0, 9.0), {"t4": Cell(declared=0.0)}]
+    rows = [
+        declared(1.0, 2.0, 0.0),
+        {},
+        declared(3.0, 0.0, 9.0),
+        {"t4": MeasuredFigure(declared=0.0)},
+    ]
     found = fit_known(rows, TYPES, ("a100",))
-    expected = fit(np.log([[1.0, 2.0, np.nan], [3.0, np.nan, 9.0]]))
+    expected = fit_speed_model(np.log([[1.0, 2.0, np.nan], [3.0, np.nan, 9.0]]))
     assert list(found.columns) == list(TYPES)
     assert np.array_equal(found.model.mean, expected.mean)
     assert np.array_equal(found.model.covariance, expected.covariance)
@@ -54,7 +61,10 @@ def test_a_fit_of_few_rows_and_columns_takes_them_all_as_they_are():
 
 def test_columns_of_the_cluster_come_first_then_those_of_most_rows(fits):
     names = [f"x{k}" for k in range(MOST_COLUMNS + 8)]
-    rows = [{name: Cell(declared=2.0) for name in names[2:]}, {"x5": Cell(declared=1.0)}]
+    rows = [
+        {name: MeasuredFigure(declared=2.0) for name in names[2:]},
+        {"x5": MeasuredFigure(declared=1.0)},
+    ]
     found = fit_known(rows, names, {"x1", "x39"})
     assert list(found.columns) == ["x1", *names[2:32], "x39"]
     assert fits == [(2, MOST_COLUMNS)]
@@ -62,7 +72,7 @@ def test_columns_of_the_cluster_come_first_then_those_of_most_rows(fits):
 
 def test_measured_rows_come_first_then_those_of_most_figures_then_the_earliest(fits):
     plain = [declared(float(i + 1), 0.0, 0.0) for i in range(MOST_ROWS)]
-    measured = {"v100": Cell(log=1.0, weight=400.0)}
+    measured = {"v100": MeasuredFigure(log=1.0, weight=400.0)}
     rows = [*plain, measured, declared(5.0, 6.0, 7.0)]
     fit_known(rows, TYPES, ())
     found = fitting._rows(rows, TYPES)

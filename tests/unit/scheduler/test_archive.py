@@ -10,7 +10,7 @@ import pytest
 
 from leasehold.cli.jobspec.packing import pack
 from scheduler import archive
-from scheduler.archive import check, digest_of, unpack
+from scheduler.archive import check_tree, digest_of, unpack_tree
 from scheduler.errors import InputError
 
 
@@ -38,7 +38,7 @@ def test_what_was_packed_is_unpacked(tmp_path):
     (folder / "pkg" / "run.sh").chmod(0o755)
     (folder / "again.py").symlink_to("train.py")
     out.mkdir()
-    unpack(pack(folder), out)
+    unpack_tree(pack(folder), out)
     found = {path.relative_to(out).as_posix() for path in out.rglob("*")}
     assert found == {"train.py", "again.py", "pkg", "pkg/run.sh", "pkg/empty"}
     assert (out / "again.py").read_text() == "x"
@@ -67,7 +67,7 @@ def test_what_is_left_out(tmp_path):
     (tmp_path / ".leaseholdignore").write_text("# large\n*.log\n")
     (tmp_path / "out").mkdir()
     packed = pack(tmp_path, ["out", "./data".removeprefix("./") + "/*", "deep/a.log"])
-    unpack(packed, tmp_path / "out")
+    unpack_tree(packed, tmp_path / "out")
     found = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*")}
     assert found == {".leaseholdignore", "data", "deep", "deep/data", "deep/data/kept"}
 
@@ -123,10 +123,10 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_tree_with_something_that_does_not_belong_there_is_refused(tmp_path, what):
     with pytest.raises(InputError, match="the upload"):
-        check(HOSTILE[what])
+        check_tree(HOSTILE[what])
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="the upload"):
-        unpack(HOSTILE[what], tmp_path / "out")
+        unpack_tree(HOSTILE[what], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -134,7 +134,7 @@ def test_a_tree_with_something_that_does_not_belong_there_is_refused(tmp_path, w
 def test_a_bomb_is_read_no_further_than_a_tree_may_go(monkeypatch):
     monkeypatch.setattr(archive, "MOST_UNPACKED_BYTES", 10_000)
     monkeypatch.setattr(archive, "MOST_ENTRIES", 20)
-    check(tree(member("a", bytes(10_000))))
+    check_tree(tree(member("a", bytes(10_000))))
     for bomb in (
         tree(member("a", bytes(10_001))),
         tree(*(member(f"a{n}", bytes(1000)) for n in range(11))),
@@ -142,11 +142,11 @@ def test_a_bomb_is_read_no_further_than_a_tree_may_go(monkeypatch):
         tree(member("a", pax_headers={"comment": "x" * 200_000}), format=tarfile.PAX_FORMAT),
     ):
         with pytest.raises(InputError, match=r"unpacks to more than|tells more than"):
-            check(bomb)
+            check_tree(bomb)
 
 
 def test_heads_upon_heads_are_refused():
     head = tarfile.TarInfo("a")
     head.type = tarfile.GNUTYPE_LONGNAME
     with pytest.raises(InputError, match="the upload"):
-        check(gzip.compress(head.tobuf() * 5000))
+        check_tree(gzip.compress(head.tobuf() * 5000))

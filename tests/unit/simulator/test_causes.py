@@ -14,7 +14,7 @@ from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
 from simulator.replay import Replay
-from simulator.world.failures import FailureModel, Outage
+from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
 from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
@@ -103,7 +103,7 @@ def test_a_job_that_runs_out_of_memory_ends_by_that():
 
 
 def test_a_silent_node_is_named_by_what_it_takes_along():
-    lost = Outage(node="v100-0", lost_s=70.0, back_s=400.0)
+    lost = NodeOutage(node="v100-0", lost_s=70.0, back_s=400.0)
     log = decisions(job("one"), failures=FailureModel(outages=(lost,)))
     silent = "node v100-0 has been silent for too long"
     rows = {row.kind: row for one in log for row in one.rows.history}
@@ -172,7 +172,7 @@ def test_whatever_happens_nothing_is_done_without_a_cause(seed):
         projects=(ProjectLimits(project="p", max_workers=draw.choice([2, None])),),
         orders=[(t, fact) for t, fact in orders],
         failures=FailureModel(
-            outages=(Outage(node="v100-0", lost_s=400.0, back_s=900.0),), mishaps=tuple(mishaps)
+            outages=(NodeOutage(node="v100-0", lost_s=400.0, back_s=900.0),), mishaps=tuple(mishaps)
         ),
     )
     lines = [row for one in log for row in one.rows.history]

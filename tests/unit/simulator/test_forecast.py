@@ -17,7 +17,7 @@ from scheduler.errors import UnknownPolicyError
 from scheduler.protocol.reports import LeaseEnd
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast, forecast_packed
 from simulator.replay import Replay
-from simulator.world.failures import FailureModel, Outage
+from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
 from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
@@ -241,7 +241,7 @@ def test_who_waits_for_what_an_endless_job_holds_is_told_so_at_once(policy, pree
 
 @pytest.mark.parametrize("policy", ["fifo", "max_min_fairness"])
 def test_who_waits_for_a_node_that_is_away_is_told_so_at_once(policy):
-    away = FailureModel(outages=(Outage(node="v100-0", lost_s=10.0),))
+    away = FailureModel(outages=(NodeOutage(node="v100-0", lost_s=10.0),))
     made = service(job("a", 6000.0), policy=policy, failures=away)
     result = forecast(at(made, 200.0))
     assert result.work < 100
@@ -362,7 +362,7 @@ def test_a_job_that_waits_after_a_failure_starts_when_its_wait_is_over():
 
 
 def test_a_node_that_is_lost_stays_away():
-    outages = (Outage(node="v100-0", lost_s=10.0, back_s=1000.0),)
+    outages = (NodeOutage(node="v100-0", lost_s=10.0, back_s=1000.0),)
     made = service(job("a"), job("b"), job("c"), workers=2, failures=FailureModel(outages=outages))
     go_on(made, lambda one: any(node.lost for node in one.control.view.nodes.by_name.values()))
     result = forecast(asked(made))

@@ -15,7 +15,7 @@ from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ParameterError
 from simulator.forecast.fluid import Arrivals, completion_s
-from simulator.forecast.intervals import Calibration, Submissions, draw
+from simulator.forecast.intervals import Calibration, Submissions, draw_futures
 from simulator.forecast_score import ForecastScore, SubmissionForecast
 from simulator.request import ForecastOptions, Service, SimulationRequest
 from simulator.run import simulate
@@ -121,7 +121,7 @@ def test_futures_are_pieces_of_the_past_as_far_ahead_as_it_goes_back():
     hour = 3600.0
     past = arrivals(*((hour * i, float(i)) for i in range(1, 97)))
     now = 97 * hour
-    drawn = list(draw(past, now, np.random.default_rng(0)))
+    drawn = list(draw_futures(past, now, np.random.default_rng(0)))
     at_s = np.concatenate([block.arrival_s for block in drawn])
     steps = np.concatenate([block.total_steps for block in drawn])
     assert (np.diff(at_s) >= 0).all()
@@ -132,15 +132,15 @@ def test_futures_are_pieces_of_the_past_as_far_ahead_as_it_goes_back():
     assert set(steps.tolist()) <= set(past.total_steps.tolist())
     for block in drawn:  # in the order of the past
         assert np.allclose(np.diff(block.total_steps), 1.0)
-    other = next(draw(past, now, np.random.default_rng(1)))
+    other = next(draw_futures(past, now, np.random.default_rng(1)))
     assert other.total_steps.tolist() != drawn[0].total_steps.tolist()
 
 
 def test_a_short_past_says_nothing_and_one_of_minutes_only_minutes():
     few = arrivals(*((float(i), 1.0) for i in range(4)))
-    assert list(draw(few, 10.0, np.random.default_rng(0))) == []
+    assert list(draw_futures(few, 10.0, np.random.default_rng(0))) == []
     burst = arrivals(*((float(i), float(i)) for i in range(60)))
-    (block,) = draw(burst, 60.0, np.random.default_rng(0))
+    (block,) = draw_futures(burst, 60.0, np.random.default_rng(0))
     assert len(block) == 60
     assert 60.0 <= block.arrival_s.min() <= block.arrival_s.max() <= 120.0
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scheduler.control.state.nodes import NodeState
-    from scheduler.control.state.view import View
+    from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import AttemptRow
     from scheduler.store.protocol import Entry
     from seeded.world import World
@@ -74,7 +74,7 @@ class BlackHoles:
             return any(types.count(kind) >= order.gang for kind in order.types or set(types))
         return False
 
-    def _views(self) -> Iterator[View]:
+    def _views(self) -> Iterator[PublishedState]:
         """Yield the leader's published state."""
         leader = self._world.database.store.leader()
         for service in self._world.services.values():
@@ -82,7 +82,7 @@ class BlackHoles:
             if driver is not None and leader is not None and driver.view.term == leader.token:
                 yield driver.view
 
-    def _is_well(self, view: View, node: NodeState) -> bool:
+    def _is_well(self, view: PublishedState, node: NodeState) -> bool:
         said = node.lost or node.silent or node.order is not None or node.doubt is not None
         in_service = all(bool(view.engine.in_service[worker]) for worker in node.workers)
         return in_service and not said and not node.problems

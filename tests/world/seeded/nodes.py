@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent.backend import Backend
 from agent.endpoint.endpoint import Endpoint
 from agent.lease_record import LeaseRecord, tenant_of
-from agent.process.endings import classify
+from agent.process.endings import classify_ending
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.protocol.reports import LeaseEnd, LeaseReport
 from seeded.disks import Disk, LeaseOnDisk
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from agent.reconcile import Action, Held, Wanted
+    from agent.reconcile import Action, HeldLease, WantedLease
     from scheduler.protocol.desired import DesiredImage
     from seeded.jobs import Model
     from seeded.virtual_time import Process, VirtualLoop
@@ -381,7 +381,7 @@ class SimulatedBackend(Backend):
         node = self._node
         return f"{node.hardware}/boot-{node.boot}/disk-{node.disk.serial}"
 
-    async def open(self) -> tuple[Held, ...]:
+    async def open(self) -> tuple[HeldLease, ...]:
         """Take over what an earlier agent left behind."""
         for entry in self._node.disk.leases.values():
             self._remember(entry)
@@ -407,7 +407,7 @@ class SimulatedBackend(Backend):
         self._endpoint.admit(record.tenant)
         return record
 
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldLease, ...]:
         """Return every lease on this node."""
         self._node.look()
         for record in self._records.values():
@@ -433,7 +433,7 @@ class SimulatedBackend(Backend):
                 return
         elif entry.ran:
             record.trouble = "Evicted"
-        record.end, record.message = classify(
+        record.end, record.message = classify_ending(
             ending,
             noticed=record.tenant.leave_by_s is not None,
             unwanted=record.unwanted,
@@ -493,12 +493,12 @@ class SimulatedBackend(Backend):
         else:
             self._order(self._records[action.lease_id], action)
 
-    def _write(self, wanted: Wanted) -> LeaseOnDisk:
+    def _write(self, wanted: WantedLease) -> LeaseOnDisk:
         entry = LeaseOnDisk(lease=wanted.lease, boot=self._node.boot, deadline_s=wanted.deadline_s)
         self._node.disk.leases[wanted.lease.lease_id] = entry
         return entry
 
-    def _start(self, wanted: Wanted) -> None:
+    def _start(self, wanted: WantedLease) -> None:
         entry = self._write(wanted)
         self._node.supervisors[wanted.lease.lease_id] = Supervisor(self._node, entry)
         self._remember(entry)

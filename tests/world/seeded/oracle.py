@@ -17,11 +17,11 @@ from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.reports import LeaseState
-from scheduler.runtime.driver.snapshots import recover
+from scheduler.runtime.driver.snapshots import recover_state
 from seeded.machines import EPOCH_S
 
 if TYPE_CHECKING:
-    from agent.reconcile import View
+    from agent.reconcile import DesiredView
     from leasehold_testing.memory_store import MemoryStore
     from scheduler.control.state.state import ControlState
     from scheduler.domain.problem import Problem
@@ -143,7 +143,7 @@ class Oracle:
                 f"{promised_s:.3f}"
             )
 
-    def accepted_set(self, node: SimulatedNode, view: View, link: WatchedLink) -> None:
+    def accepted_set(self, node: SimulatedNode, view: DesiredView, link: WatchedLink) -> None:
         """Look at what an agent has accepted: of a newer set, the ends that it names."""
         if (view.term, view.revision) != link.newest:
             return
@@ -458,7 +458,7 @@ class Oracle:
 
     def _recovered(self, service: WatchedService, *, term: int) -> ControlState:
         store = self._world.database.store
-        return recover(
+        return recover_state(
             store,
             store.load(),
             self._world.settings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scheduler.control.projects.budgets import spending
+from scheduler.control.projects.budgets import spending_by_project
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.reservation import Reservation
@@ -370,7 +370,7 @@ class Shares:
         if not state.budgets.counted:
             return
         now_s = max(state.engine.now_s, state.budgets.since_s or 0.0)
-        for project, spent in spending(state, now_s=now_s).items():
+        for project, spent in spending_by_project(state, now_s=now_s).items():
             used_us = sum(held_us(row, now_s) for row in self._of(project))
             if abs(spent.gpu_hours * 3.6e9 - used_us) > 0.5:
                 yield f"'{project}' has used {used_us} us, and control says {spent}"
@@ -405,7 +405,7 @@ class Shares:
         for problem in (*self._check_use(found), *self._check_known(found)):
             self._world.blame(f"after a restart: {problem}")
         now_s = max(state.engine.now_s, found.budgets.since_s or 0.0)
-        here, there = (spending(one, now_s=now_s) for one in (state, found))
+        here, there = (spending_by_project(one, now_s=now_s) for one in (state, found))
         if state.budgets.counted and not state.budgets.due and found.budgets.counted:
             for project, spent in here.items():
                 if abs(spent.gpu_hours - there[project].gpu_hours) * 3.6e9 > 0.5:

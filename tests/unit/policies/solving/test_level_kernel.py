@@ -9,7 +9,7 @@ import pytest
 
 from policies.kernels.level import total
 from policies.solving.classes import ClassProblem
-from policies.solving.discipline import MISS, _complaint, _examined, check
+from policies.solving.discipline import MISS, _complaint, _examined, check_solution
 from policies.solving.level import LevelProgram
 from policies.solving.structured import solve_structured
 
@@ -42,7 +42,7 @@ def test_an_answer_is_examined_as_numpy_examines_it(seed, kind, random_problem):
     assert raw is not None
     for factor in (1.0, 1.2):  # one that is feasible, and one that has to be scaled down
         far = replace(raw, x=raw.x * factor)
-        slow = check(program, far)
+        slow = check_solution(program, far)
         quick = _examined(program, far, MISS)
         if quick is None:
             assert _complaint(program, slow, MISS)
@@ -76,7 +76,7 @@ def test_a_job_that_needs_next_to_nothing_is_left_to_the_lift(random_problem):
     tiny = replace(program, slope=slope)
     raw = solve_structured(tiny)
     assert _examined(tiny, raw, MISS) is None
-    assert not _complaint(tiny, check(tiny, raw), MISS)
+    assert not _complaint(tiny, check_solution(tiny, raw), MISS)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 127, 128, 129, 136, 257, 1025, 100_003])

@@ -19,7 +19,7 @@ from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
 from simulator.replay import Replay
-from simulator.world.failures import FailureModel, Outage
+from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
 from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
@@ -58,7 +58,7 @@ def replay():
         ),
         overheads=Overheads(default=Overhead(launch_s=3.0)),
         failures=FailureModel(
-            outages=(Outage(node="v100-1", lost_s=130.0, back_s=300.0),),
+            outages=(NodeOutage(node="v100-1", lost_s=130.0, back_s=300.0),),
             mishaps=(("j2", Mishap(steps=30.0)), ("j4", Mishap(steps=9.0, end=LeaseEnd.OOM))),
         ),
         projects=(ProjectLimits(project="p", max_workers=2),),

@@ -3,7 +3,12 @@
 import pytest
 
 from scheduler.control.facts.requests import ProjectLimits
-from scheduler.control.projects.rules import beyond, limits_from_json, limits_to_json, too_heavy_for
+from scheduler.control.projects.rules import (
+    broken_rule,
+    limits_from_json,
+    limits_to_json,
+    too_heavy_for,
+)
 from scheduler.domain.jobs.spec import JobSpec
 
 LIMITS = ProjectLimits(
@@ -29,7 +34,7 @@ def job(**fields):
 )
 def test_what_is_the_projects_own_or_allowed_is_taken(fields):
     spec = job(**fields)
-    assert beyond(LIMITS, spec, spec.weight) == ""
+    assert broken_rule(LIMITS, spec, spec.weight) == ""
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_what_is_the_projects_own_or_allowed_is_taken(fields):
 )
 def test_what_goes_beyond_is_told_with_field_value_and_who_can_change_it(fields, words):
     spec = job(**fields)
-    told = beyond(LIMITS, spec, spec.weight)
+    told = broken_rule(LIMITS, spec, spec.weight)
     assert all(word in told for word in words)
     assert "ask an operator" in told
     assert "leasehold project set vision" in told
@@ -52,15 +57,15 @@ def test_what_goes_beyond_is_told_with_field_value_and_who_can_change_it(fields,
 
 def test_without_rules_everything_is_taken_as_before():
     spec = job(entity="ads", job_type="ads/train", weight=1000.0)
-    assert beyond(None, spec, spec.weight) == ""
-    assert beyond(ProjectLimits(project="vision", max_jobs=3), spec, spec.weight) == ""
+    assert broken_rule(None, spec, spec.weight) == ""
+    assert broken_rule(ProjectLimits(project="vision", max_jobs=3), spec, spec.weight) == ""
     assert too_heavy_for(None, 1e6) == ""
 
 
 def test_no_further_names_leave_the_project_its_own():
     alone = ProjectLimits(project="vision", entities=(), job_types=())
-    assert beyond(alone, job(), 1.0) == ""
-    assert "may have vision;" in beyond(alone, job(entity="nlp"), 1.0)
+    assert broken_rule(alone, job(), 1.0) == ""
+    assert "may have vision;" in broken_rule(alone, job(entity="nlp"), 1.0)
 
 
 @pytest.mark.parametrize("limits", [LIMITS, ProjectLimits(project="p", max_workers=3)])

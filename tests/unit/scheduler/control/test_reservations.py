@@ -24,8 +24,8 @@ from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
-from scheduler.views.explain import Glance, explain
-from scheduler.views.views import reservations
+from scheduler.views.explain import WaitingJobs, explain
+from scheduler.views.views import reservation_views
 
 TYPES = ("v100",) * 4
 
@@ -68,7 +68,7 @@ def notes(shell: Shell, kind: str) -> list[Any]:
 def test_what_cannot_be_kept_is_refused(shell: Shell, what: Reservation, said: str) -> None:
     with pytest.raises((InputError, ConflictError), match=said):
         make(shell, what)
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
 
 
 def test_overlapping_reservations_that_ask_for_more_than_there_is_are_refused(
@@ -84,13 +84,13 @@ def test_overlapping_reservations_that_ask_for_more_than_there_is_are_refused(
 
 def test_a_reservation_is_told_stored_and_deleted(shell: Shell) -> None:
     make(shell, rule())
-    (seen,) = reservations(shell.control.view)
+    (seen,) = reservation_views(shell.control.view)
     assert (seen.state, seen.assigned, seen.used, seen.nodes) == ("planned", 3, 0, {"n0": 3})
     stored = {row.key: row.value for d in shell.log for row in d.rows.settings}
     assert stored["reservation/night"]["until_s"] == 4000.0
     assert notes(shell, "reservation_made")[0].actor == "me"
     tell(shell, ReservationDeleted(name="night", actor="me"))
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
     with pytest.raises(NotFoundError, match="there is no reservation 'night'"):
         tell(shell, ReservationDeleted(name="night", actor="me"))
 
@@ -111,7 +111,7 @@ def test_in_the_window_only_the_owners_jobs_start(shell: Shell, owner: dict[str,
     held = {live.lease.job_id: set(live.lease.workers) for live in state.leases.by_id.values()}
     assert held["own"] <= kept
     assert all(not workers & kept for name, workers in held.items() if name != "own")
-    assert reservations(shell.control.view)[0].used == 1
+    assert reservation_views(shell.control.view)[0].used == 1
     if "user" not in owner:
         assert len(held) == 2
 
@@ -121,18 +121,18 @@ def test_who_waits_is_told_of_the_reservation_and_its_end(shell: Shell) -> None:
     shell.tell(submission("a", "b", project="speech", total_steps=1e6), now_s=4.0)
     view = shell.control.view
     (waiting,) = [i for i, record in view.jobs.by_id.items() if record.status.value == "waiting"]
-    told = explain(view, view.jobs.by_id[waiting].to_row(), Glance(view))
+    told = explain(view, view.jobs.by_id[waiting].to_row(), WaitingJobs(view))
     assert told.reason is WaitReason.RESERVATION
     assert "3 x v100 are kept for project 'vision' until 1970-01-01T01:06:40" in told.message
     assert "reservation 'night'" in told.message
-    assert Glance(view).waiting == {WaitReason.RESERVATION: 1}
+    assert WaitingJobs(view).waiting == {WaitReason.RESERVATION: 1}
 
 
 def test_who_could_not_leave_in_time_is_told_so(shell: Shell) -> None:
     make(shell, rule(workers=4))
     shell.tell(submission("firm", preemptible=False, total_steps=1e6), now_s=4.0)
     view = shell.control.view
-    told = explain(view, view.jobs.by_id["firm"].to_row(), Glance(view))
+    told = explain(view, view.jobs.by_id["firm"].to_row(), WaitingJobs(view))
     assert told.reason is WaitReason.RESERVATION
     assert "could not give them back in time" in told.message
 
@@ -140,7 +140,7 @@ def test_who_could_not_leave_in_time_is_told_so(shell: Shell) -> None:
 def test_a_window_that_has_passed_is_forgotten(shell: Shell) -> None:
     make(shell, rule(from_s=3.0, until_s=10.0))
     shell.tell(NodesHeard(heard_s={"n0": 11.0}), now_s=11.0)
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
     assert shell.control.state.reservations == {}
     assert len(notes(shell, "reservation_ended")) == 1
 
@@ -149,12 +149,12 @@ def test_a_window_that_has_passed_is_forgotten(shell: Shell) -> None:
 def test_one_of_two_in_force_goes_and_the_other_stays(shell: Shell, ends: bool) -> None:
     make(shell, rule(from_s=3.0, until_s=10.0, workers=2))
     make(shell, rule("day", from_s=3.0, workers=1, project="speech"))
-    assert [seen.state for seen in reservations(shell.control.view)] == ["in force"] * 2
+    assert [seen.state for seen in reservation_views(shell.control.view)] == ["in force"] * 2
     if ends:
         shell.tell(NodesHeard(heard_s={"n0": 11.0}), now_s=11.0)
     else:
         tell(shell, ReservationDeleted(name="night", actor="me"), now_s=4.0)
-    (left,) = reservations(shell.control.view)
+    (left,) = reservation_views(shell.control.view)
     assert (left.reservation.name, left.state, left.assigned) == ("day", "in force", 1)
     state: Any = shell.control.state
     assert state.engine.fleet.set_aside.sum() == 1
@@ -204,7 +204,7 @@ def test_with_its_only_job_a_reservation_is_released_in_the_same_step(shell: She
     assert set(state.leases.of_job) == {"own"}
     ended(shell, "own", 5.0)
     assert set(state.leases.of_job) == {"other"}
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
     assert state.reservations == {}
     rows = notes(shell, "reservation_released")
     assert [(row.subject_kind, row.subject, row.at_s) for row in rows] == [
@@ -222,10 +222,10 @@ def test_a_job_that_has_waited_for_another_takes_its_reservation_with_it(shell: 
     make(shell, rule(job="own"))
     for now_s in (4.0, 40.0):
         shell.tell(NodesHeard(heard_s={"n0": now_s}), now_s=now_s)
-    assert [one.reservation.name for one in reservations(shell.control.view)] == ["night"]
+    assert [one.reservation.name for one in reservation_views(shell.control.view)] == ["night"]
     cancel = JobActionAsked(job_ids=("own",), action=JobAction.CANCEL, actor="me")
     shell.tell(cancel, now_s=41.0)
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
     assert len(notes(shell, "reservation_released")) == 2
 
 
@@ -237,7 +237,7 @@ def test_what_an_earlier_release_kept_for_a_job_that_has_ended_is_released(shell
     state.engine.handle(ReservationsChanged(reservations=(old,), name="night", members={}), now=3.0)
     assert not state.engine.reservations.may_use(old, "own")
     shell.tell(submission("other"), now_s=4.0)
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
     assert notes(shell, "reservation_released")[0].data["job"] == "gone"
     shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
     assert {"own", "other"} <= set(state.leases.of_job)
@@ -253,7 +253,7 @@ def test_a_change_in_the_step_in_which_its_job_ends_does_not_bring_it_back(shell
     shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
     engine = shell.control.state.engine.reservations
     assert [one.name for one in engine.rules] == ["day"]
-    assert [one.reservation.name for one in reservations(shell.control.view)] == ["day"]
+    assert [one.reservation.name for one in reservation_views(shell.control.view)] == ["day"]
 
 
 def test_one_that_is_made_anew_for_others_as_its_job_ends_stays(shell: Shell) -> None:
@@ -264,7 +264,7 @@ def test_one_that_is_made_anew_for_others_as_its_job_ends_stays(shell: Shell) ->
     ended(shell, "own", 4.0, deleted, again)
     shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
     assert [one.until_s for one in shell.control.state.engine.reservations.rules] == [999.0]
-    assert [one.reservation.until_s for one in reservations(shell.control.view)] == [999.0]
+    assert [one.reservation.until_s for one in reservation_views(shell.control.view)] == [999.0]
 
 
 def test_a_job_that_could_never_use_it_is_refused(shell: Shell) -> None:
@@ -277,7 +277,7 @@ def test_a_job_that_could_never_use_it_is_refused(shell: Shell) -> None:
     done = replace(row, job_id="done", status=JobStatus.COMPLETED)
     with pytest.raises(ConflictError, match="'done', which has ended as completed"):
         tell(shell, ReservationMade(reservation=rule(job="done"), actor="me", row=done))
-    assert reservations(shell.control.view) == ()
+    assert reservation_views(shell.control.view) == ()
     make(shell, rule(job="own", project="vision"))
 
 
@@ -293,7 +293,7 @@ def test_who_is_pushed_out_by_one_is_told_of_it_and_of_its_end(shell: Shell) -> 
         view = shell.control.view
         leaving = [live.lease.job_id for live in view.leases.by_id.values() if live.revoked]
         records = [view.jobs.by_id[job_id] for job_id in leaving]
-        told = {explain(view, record.to_row(), Glance(view)).message for record in records}
+        told = {explain(view, record.to_row(), WaitingJobs(view)).message for record in records}
     assert told
     words = "it is told to leave (reservation 'night' holds its workers until 1970-01-01T01:06:40"
     assert all(words in message for message in told)
@@ -307,7 +307,7 @@ def test_who_has_no_turn_is_told_of_workers_that_are_set_aside(shell: Shell) -> 
     view = shell.control.view
     waiting = [r for r in view.jobs.by_id.values() if r.status is JobStatus.WAITING]
     for record in waiting:
-        message = explain(view, record.to_row(), Glance(view)).message
+        message = explain(view, record.to_row(), WaitingJobs(view)).message
         assert "reservation 'night'" in message
         assert "until 1970-01-01T01:06:40" in message
     assert {record.job_id for record in waiting} & {"a", "b"}

@@ -7,7 +7,7 @@ import pytest
 from leasehold_testing.control_shell import Shell, begin, report, submission
 from scheduler.control.facts.facts import JobActionAsked
 from scheduler.control.facts.requests import JobAction
-from scheduler.control.leases.retries import Category, category_of, spent_in_words
+from scheduler.control.leases.retries import Category, category_of, retries_in_words
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
@@ -88,7 +88,7 @@ def test_one_end_too_many_of_a_kind_that_a_job_bounds_ends_it(
     story.end(reason, code)
     assert story.final is None
     record = story.shell.control.state.jobs.by_id["a"]
-    assert spent_in_words(record) == f"; retries used: {category.replace('_', ' ')} 1 of 1"
+    assert retries_in_words(record) == f"; retries used: {category.replace('_', ' ')} 1 of 1"
     story.end(reason, code)
     assert story.final == ("failed", f"too_many_{category}")
     settings = [row for d in story.shell.log for row in d.rows.settings if row.key == "spent/a"]

@@ -12,8 +12,8 @@ from scheduler.control.facts.requests import NodeAction
 from scheduler.control.state.nodes import SILENT
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.protocol.reports import LeaseReport, LeaseState
-from scheduler.views.explain import Glance, explain
-from scheduler.views.views import nodes as seen_nodes
+from scheduler.views.explain import WaitingJobs, explain
+from scheduler.views.views import node_views as seen_nodes
 
 #: Just beyond the silence after which nothing new is granted, with the default of 60 s.
 QUIET_S = 60.0 * SILENT + 1.0
@@ -130,7 +130,7 @@ def test_what_waits_for_a_silent_node_is_told_so() -> None:
     fleet.wait(QUIET_S, "near")
     fleet.shell.tell(submission("gang", scale_factors=(2,)), now_s=fleet.now_s)
     view = fleet.shell.control.view
-    told = explain(view, view.jobs.by_id["gang"].to_row(), Glance(view))
+    told = explain(view, view.jobs.by_id["gang"].to_row(), WaitingJobs(view))
     assert told.reason is WaitReason.WORKERS_OUT
     assert "silent: 1 (far)" in told.message
 

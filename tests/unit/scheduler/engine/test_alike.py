@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile, margin
-from scheduler.engine.rounds.equivalence import Alike
+from scheduler.engine.rounds.equivalence import EquivalentConfigurations
 
 TYPES = ("a", "b", "c")
 
@@ -65,7 +65,7 @@ def test_groups_are_as_defined(seed):
     rng = np.random.default_rng(seed)
     table = drawn_table(rng)
     prices = rng.choice([0.0, 1.0, 2.0], size=3)
-    alike = Alike.of(table, prices)
+    alike = EquivalentConfigurations.of(table, prices)
     assert alike.group.tolist() == defined(table, prices)
     own = np.arange(alike.group.shape[1])
     assert alike.shared.tolist() == (alike.group != own).any(axis=1).tolist()
@@ -73,5 +73,8 @@ def test_groups_are_as_defined(seed):
 
 
 def test_some_draws_have_groups_and_some_have_none():
-    found = {Alike.of(drawn_table(np.random.default_rng(s)), np.ones(3)).any for s in range(60)}
+    found = {
+        EquivalentConfigurations.of(drawn_table(np.random.default_rng(s)), np.ones(3)).any
+        for s in range(60)
+    }
     assert found == {True, False}

@@ -12,7 +12,7 @@ from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
-from scheduler.engine.limits.node_exclusions import LONGEST, Avoidance
+from scheduler.engine.limits.node_exclusions import LONGEST, NodeExclusions
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.engine.tables.fleet import Fleet
@@ -224,7 +224,7 @@ def test_a_job_that_has_ended_is_forgotten(shell, job):
 
 
 def test_nodes_are_avoided_by_name_and_apart():
-    avoidance = Avoidance(Fleet(nodes(ONE * 2, ONE, ONE)))
+    avoidance = NodeExclusions(Fleet(nodes(ONE * 2, ONE, ONE)))
     assert avoidance.avoid(7, (1, 0, 2), now_s=5.0, first_s=10.0) == [
         ("n0", 1, 10.0),
         ("n1", 1, 10.0),

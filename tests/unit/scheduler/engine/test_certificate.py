@@ -24,7 +24,7 @@ def proofs(monkeypatch):
     best = []
 
     def improved(draft, begun, candidates, chosen, value):
-        runs, most = round_milp.best(candidates, value, begun.free, begun.busy)
+        runs, most = round_milp.best_choice(candidates, value, begun.free, begun.busy)
         assert runs is not None
         assert most == pytest.approx(value[runs].sum())
         best.append(float(value[runs].sum()))

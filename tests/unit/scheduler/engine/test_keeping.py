@@ -17,7 +17,7 @@ from scheduler.domain.jobs.job import Job
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings
-from scheduler.engine.state.preemption_protection import WORTH, Kept, patience_s
+from scheduler.engine.state.preemption_protection import WORTH, Protection, patience_s
 from scheduler.engine.tables.jobs import NONE
 from scheduler.errors import InputError, ParameterError
 
@@ -132,7 +132,7 @@ def test_what_saves_something_is_preempted_again(start, job):
     shell = start("type-0:1", settings=QUICK)
     shell.submit(job("plain", checkpoints=False))
     shell.submit(job("other"))
-    while column(shell, "kept", "plain") != Kept.AFTER_LOSSES:
+    while column(shell, "kept", "plain") != Protection.AFTER_LOSSES:
         shell.run(until_s=shell.now + 10.0)
     lease_id = int(column(shell, "lease", "plain"))
     shell.tell(ev.WorkSaved(lease_ids=np.array([lease_id, 10_000])))
@@ -171,7 +171,7 @@ def test_of_an_entity_beyond_its_share_one_lease_is_kept_after_losses(start, job
     most = 0
     for _ in range(200):
         shell.run(until_s=shell.now + 10.0)
-        most = max(most, int((shell.engine.jobs["kept"] == Kept.AFTER_LOSSES).sum()))
+        most = max(most, int((shell.engine.jobs["kept"] == Protection.AFTER_LOSSES).sum()))
     assert most == 1  # half of three workers is one, and one alone is always left running
 
 
@@ -227,7 +227,7 @@ def test_a_job_keeps_its_worker_until_its_launch_was_worth_it(start, job):
     (first,) = shell.running()
     shell.run(until_s=70.0)
     assert set(shell.running()) == {first}, "it has run for less than four times 15 s"
-    assert column(shell, "kept", first) == Kept.LAUNCHED
+    assert column(shell, "kept", first) == Protection.LAUNCHED
     shell.run(until_s=15.0 * (1.0 + WORTH) + 10.0)
     assert set(shell.running()) != {first}
 
@@ -241,7 +241,7 @@ def test_a_launch_counts_as_it_is_on_the_workers_that_are_held(start, job, worke
     shell.run(until_s=5.0)
     (first,) = shell.running()
     shell.run(until_s=25.0)
-    assert column(shell, "kept", first) == (Kept.LAUNCHED if long else Kept.NOT)
+    assert column(shell, "kept", first) == (Protection.LAUNCHED if long else Protection.NOT)
 
 
 def test_patience_bounds_for_how_long_a_launch_keeps_a_worker(start, job):
@@ -277,7 +277,7 @@ def test_what_runs_is_kept_when_other_entities_come_and_what_waits_starts_within
     for n in range(4):
         shell.submit(job(f"yours-{n}", 300.0, entity="yours"))
     shell.run(until_s=190.0)
-    assert column(shell, "kept", "mine-0") == Kept.TO_ITS_END
+    assert column(shell, "kept", "mine-0") == Protection.TO_ITS_END
     assert column(shell, "lease", "late") == NONE, "half of four workers is less than three"
     shell.run_until_idle(at_most_s=2000.0)
     assert not [name for _, name, _ in outbid(shell) if not name.startswith("yours")]

@@ -13,7 +13,7 @@ from scheduler.domain.lease import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
-from scheduler.engine.tables.columns import moves
+from scheduler.engine.tables.columns import follow_configurations
 from scheduler.errors import InputError
 
 PATIENT = {"refuse_what_cannot_fit": False}
@@ -279,11 +279,14 @@ def test_ways_of_one_demand_are_told_apart_by_locality_and_plan():
         return ConfigurationTable.build(("x", "y"), (profile,))
 
     old = of(((1, 0), "p"), ((1, 0), "q"), ((0, 1), ""))
-    assert moves(old, old) == {}
-    assert moves(old, of(((1, 0), "p"), ((1, 0), "q"), ((0, 1), ""), ((1, 1), ""))) == {}
-    turned = moves(old, of(((1, 0), "q"), ((0, 1), ""), ((1, 0), "new")))
+    assert follow_configurations(old, old) == {}
+    assert (
+        follow_configurations(old, of(((1, 0), "p"), ((1, 0), "q"), ((0, 1), ""), ((1, 1), "")))
+        == {}
+    )
+    turned = follow_configurations(old, of(((1, 0), "q"), ((0, 1), ""), ((1, 0), "new")))
     assert {u: columns.tolist() for u, columns in turned.items()} == {0: [2, 0, 1]}
-    fewer = moves(old, of(((0, 1), ""), ((1, 0), "new")))
+    fewer = follow_configurations(old, of(((0, 1), ""), ((1, 0), "new")))
     assert {u: columns.tolist() for u, columns in fewer.items()} == {0: [1, -1, 0]}
 
 

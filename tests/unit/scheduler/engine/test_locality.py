@@ -20,7 +20,7 @@ from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.placement.placement import Placer
 from scheduler.engine.settings import EngineSettings
-from scheduler.engine.tables.columns import moves
+from scheduler.engine.tables.columns import follow_configurations
 from scheduler.engine.tables.fleet import Fleet
 
 ROUND_S = 100.0
@@ -161,8 +161,8 @@ def test_a_gang_that_may_span_nodes_does_as_before():
 def test_a_way_over_several_nodes_is_never_taken_for_one_on_a_single_node():
     old = table_of((way(4), way(4, plan="p")))
     near = table_of((way(4, locality=CONSOLIDATED), way(4, plan="p")))
-    assert moves(old, near)[0].tolist() == [-1, 1]
-    assert moves(near, old) == {}  # one node may be any node
+    assert follow_configurations(old, near)[0].tolist() == [-1, 1]
+    assert follow_configurations(near, old) == {}  # one node may be any node
 
 
 def test_a_job_on_several_nodes_starts_anew_when_its_way_must_lie_on_one():

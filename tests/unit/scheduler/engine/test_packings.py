@@ -11,8 +11,8 @@ from scipy.optimize import linprog
 from leasehold_testing.mechanism import EXACT, credit_mechanism, follow, random_shares
 from scheduler.engine.rounds import round_milp
 from scheduler.engine.rounds.candidates import Candidates
-from scheduler.engine.rounds.prices import prices, search
-from scheduler.engine.rounds.round_milp import Search
+from scheduler.engine.rounds.prices import find_prices, search_by_prices
+from scheduler.engine.rounds.round_milp import SearchSchedule
 from scheduler.engine.rounds.urgency import Band
 from scheduler.engine.tables.jobs import NONE
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_realised_is_sought_ever_more_seldom():
     searches = []
     follow(credit_mechanism(x, gangs, [8], keep_bonus=0.5, searches=searches), x, rounds=150)
     assert False in searches
-    search, sought = Search(), 0
+    search, sought = SearchSchedule(), 0
     for _ in range(1000):
         may = search.may
         sought += may
@@ -118,7 +118,7 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
     free = rng.integers(0, 6, size=types)
     busy = np.zeros(5, dtype=bool)
     busy[rng.integers(0, 5)] = rng.random() < 0.3
-    value = round_milp.worth(found, types)
+    value = round_milp.candidate_worth(found, types)
     best, good = 0.0, []
     for runs in itertools.product((False, True), repeat=len(value)):
         runs = np.array(runs)  # noqa: PLW2901 - as a mask
@@ -130,12 +130,12 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
             good = [*good, runs] if worth >= best - 1e-9 else good
             if worth > best + 1e-9:
                 best, good = worth, [runs]
-    chosen, bound = round_milp.best(found, value, free, busy)
+    chosen, bound = round_milp.best_choice(found, value, free, busy)
     assert chosen is not None
     assert (found.demand[chosen].sum(axis=0) <= free).all()
     assert value[chosen].sum() == pytest.approx(best)
     assert bound == pytest.approx(best)
-    priced = prices(found, value, free, busy, reached=best)
+    priced = find_prices(found, value, free, busy, reached=best)
     assert (priced.price >= 0).all()
     assert priced.bound >= best - 1e-9
     # The best choice stays, and others do not.
@@ -147,10 +147,10 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
         known = 0.9 * best
         must, may = priced.core(known)
         left = free - found.demand[must].sum(axis=0)
-        runs, most = search(found, priced, may, left, known)
+        runs, most = search_by_prices(found, priced, may, left, known)
         assert most == pytest.approx(best)
         assert value[must | runs].sum() == pytest.approx(best)
-        again, most = search(found, priced, may, left, best + 1e-6)
+        again, most = search_by_prices(found, priced, may, left, best + 1e-6)
         assert not again.any()
         assert most == pytest.approx(best, abs=2e-6)
 
@@ -171,7 +171,7 @@ def test_prices_prove_what_the_linear_relaxation_does(seed):
         b_ub=np.concatenate((free, np.ones(13))),
         bounds=(0, 1),
     )
-    fluid = prices(found, value, free, busy, reached=0.99 * -relaxed.fun).bound
+    fluid = find_prices(found, value, free, busy, reached=0.99 * -relaxed.fun).bound
     assert -relaxed.fun <= fluid + 1e-9
     assert fluid <= -relaxed.fun * 1.03 + 1e-9
 
@@ -179,5 +179,10 @@ def test_prices_prove_what_the_linear_relaxation_does(seed):
 def test_what_is_added_leaves_the_round_worth_what_is_owed():
     value = np.array([5.0, -1.0, -3.0, 2.0])
     runs = np.array([True, False, False, False])
-    assert round_milp.affordable(value, runs, 3.0).tolist() == [False, True, False, True]
-    assert round_milp.affordable(value, runs, 5.0).tolist() == [False, False, False, True]
+    assert round_milp.affordable_candidates(value, runs, 3.0).tolist() == [False, True, False, True]
+    assert round_milp.affordable_candidates(value, runs, 5.0).tolist() == [
+        False,
+        False,
+        False,
+        True,
+    ]

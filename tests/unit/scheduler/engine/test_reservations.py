@@ -229,8 +229,10 @@ def test_nobody_is_asked_about_workers_that_are_set_aside(start, job):
 
 
 def test_without_any_nothing_is_looked_at(start, job, monkeypatch):
-    monkeypatch.setattr("scheduler.engine.events.on_reservations.heed_windows", lambda _: 1 / 0)
-    monkeypatch.setattr("scheduler.engine.events.on_reservations.settled", lambda _: 1 / 0)
+    monkeypatch.setattr("scheduler.engine.events.on_reservations.update_windows", lambda _: 1 / 0)
+    monkeypatch.setattr(
+        "scheduler.engine.events.on_reservations.bound_by_reservations", lambda _: 1 / 0
+    )
     shell = start("type-0:2")
     for n in range(3):
         shell.submit(job(f"other-{n}"))

@@ -13,7 +13,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.rounds.choose_round import choose_round
-from scheduler.engine.rounds.equivalence import Alike
+from scheduler.engine.rounds.equivalence import EquivalentConfigurations
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.tables.pairs import PairTable
@@ -129,7 +129,7 @@ def test_a_dearer_type_is_another_value_though_it_is_as_fast():
         "type-0:1,type-1:1", workers_per_node=4, prices={"type-0": 9.0, "type-1": 1.0}
     )
     table = make_table([[1.0, 1.0]])
-    alike = Alike.of(table, cluster.cost_usd_per_hour)
+    alike = EquivalentConfigurations.of(table, cluster.cost_usd_per_hour)
     assert not alike.shared.any()
 
 
@@ -167,7 +167,7 @@ def rounds(draw):
         jobs["steps_safe"][row] = rng.choice([0.0, 10.0])
         jobs.x[row] = rng.dirichlet(np.full(len(ways), 0.7)) * (ways > 0)
         jobs.credit_s[row] = rng.normal(0.0, 80.0, size=len(ways)) * (ways > 0)
-    return jobs, table, Alike.of(table, np.zeros(types)), capacity
+    return jobs, table, EquivalentConfigurations.of(table, np.zeros(types)), capacity
 
 
 def choose(jobs, table, alike, capacity):

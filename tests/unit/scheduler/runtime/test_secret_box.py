@@ -13,7 +13,7 @@ from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import Submission
 from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import ConfigError, InputError
-from scheduler.runtime.intake import digest_of, submitted
+from scheduler.runtime.intake import digest_of, submission_fact
 from scheduler.secret_box import SecretBox, id_in, key_id, new_key, parse_keys
 
 PASSWORD = "hunter2"
@@ -117,7 +117,7 @@ def test_no_text_about_a_job_shows_a_value():
 def test_a_submission_is_sealed_before_anything_decides_on_it():
     mine, store = box(key()), MemoryStore()
     items = (Submission(spec=job(), owner="me"), Submission(spec=job(), owner="me", job_id="own"))
-    fact = submitted(store, items, actor="me", box=mine)
+    fact = submission_fact(store, items, actor="me", box=mine)
     assert isinstance(fact, JobsSubmitted)
     assert PASSWORD not in str([item.spec.secret_env for item in fact.submissions])
     for item, job_id in zip(fact.submissions, fact.job_ids, strict=True):

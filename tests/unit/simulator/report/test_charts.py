@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simulator.report import charts
 from simulator.report.charts import TimeUnit, _averaged
-from simulator.report.gantt import MAX_BARS, MAX_WORKERS, gantt
+from simulator.report.gantt import MAX_BARS, MAX_WORKERS, gantt_columns
 from simulator.result import LeaseSpan, Series
 
 HOURS = TimeUnit(name="hours", seconds=3600)
@@ -127,7 +127,7 @@ def test_times_are_shown_in_a_readable_unit(seconds, name):
 
 def test_gantt_bars_are_the_leases(result_of):
     result = result_of(jobs=20)
-    chart = gantt(result, HOURS)
+    chart = gantt_columns(result, HOURS)
     assert sum(chart["length"]) * 3600 == pytest.approx(
         sum(s.end_s - s.start_s for s in result.leases), rel=1e-3
     )
@@ -141,7 +141,7 @@ def _held_by_worker_s(result):
 
 
 def test_gantt_says_what_it_leaves_out_and_what_it_merges(result_of):
-    chart = gantt(result_of(jobs=8000, per_type=40), HOURS)
+    chart = gantt_columns(result_of(jobs=8000, per_type=40), HOURS)
     assert 0 < len(chart["row"]) <= MAX_BARS
     assert len(chart["rows"]) <= MAX_WORKERS
     assert "of 120 workers" in chart["note"]
@@ -153,7 +153,7 @@ def test_gantt_says_what_it_leaves_out_and_what_it_merges(result_of):
 def test_the_gantt_chart_of_a_long_run_shows_all_of_it(result_of):
     result = result_of(jobs=4000)
     assert len(result.leases) > 2 * MAX_BARS
-    chart = gantt(result, HOURS)
+    chart = gantt_columns(result, HOURS)
     first = min(lease.start_s for lease in result.leases) / 3600
     last = max(lease.end_s for lease in result.leases) / 3600
     ends = [start + length for start, length in zip(chart["start"], chart["length"], strict=True)]
@@ -168,14 +168,14 @@ def test_the_gantt_chart_of_a_long_run_shows_all_of_it(result_of):
 def test_the_window_does_not_cut_the_gantt_chart(result_of):
     result = result_of(jobs=4000)
     jobs = tuple(replace(job, measured=i >= 1000) for i, job in enumerate(result.jobs))
-    assert gantt(replace(result, jobs=jobs), HOURS) == gantt(result, HOURS)
+    assert gantt_columns(replace(result, jobs=jobs), HOURS) == gantt_columns(result, HOURS)
 
 
 def test_a_gang_that_is_partly_on_shown_workers_is_drawn_there(result_of):
     result = result_of(jobs=2, per_type=40)
-    rows = len(gantt(result, HOURS)["rows"])
+    rows = len(gantt_columns(result, HOURS)["rows"])
     gang = replace(result.leases[0], workers=(0, 1, 119), start_s=0.0, end_s=3600.0)
-    chart = gantt(replace(result, leases=(gang,)), HOURS)
+    chart = gantt_columns(replace(result, leases=(gang,)), HOURS)
     assert rows < 120
     assert chart["row"] == [0, 1]
     assert chart["length"] == [1.0, 1.0]
@@ -187,4 +187,4 @@ def test_a_pair_gets_two_lanes(result_of):
     leases = tuple(
         LeaseSpan(job_id=job_id, job_type="m", start_s=0.0, end_s=9.0, **both) for job_id in "ab"
     )
-    assert gantt(replace(result, leases=leases), HOURS)["lane"] == [0, 1]
+    assert gantt_columns(replace(result, leases=leases), HOURS)["lane"] == [0, 1]

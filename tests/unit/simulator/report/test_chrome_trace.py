@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.report.chrome_trace import MAX_SAMPLES, MAX_SLICES, write_chrome_trace
-from simulator.report.lanes import lanes
+from simulator.report.lanes import assign_lanes
 from simulator.result import LeaseSpan
 
 
@@ -195,13 +195,13 @@ def test_a_gang_names_its_workers_on_every_slice(result_of, tmp_path):
 
 
 def test_a_gang_is_drawn_on_each_of_its_workers():
-    drawn = [(w, lane) for _, w, lane in lanes([_lease("a", (2, 3, 5), 0.0, 1.0)])]
+    drawn = [(w, lane) for _, w, lane in assign_lanes([_lease("a", (2, 3, 5), 0.0, 1.0)])]
     assert drawn == [(2, 0), (3, 0), (5, 0)]
 
 
 def test_a_lease_that_follows_another_at_once_has_its_lane():
     leases = [_lease("a", (0,), 0.0, 1.0), _lease("b", (0,), 1.0, 2.0)]
-    assert [lane for _, _, lane in lanes(leases)] == [0, 0]
+    assert [lane for _, _, lane in assign_lanes(leases)] == [0, 0]
 
 
 def test_equal_results_give_equal_bytes(result_of, tmp_path):

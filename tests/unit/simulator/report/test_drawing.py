@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from simulator.report.drawing import draw
+from simulator.report.drawing import draw_svg
 from simulator.report.plots import KINDS, KINDS_OF_ONE, plot
 
 NAMESPACE = {"s": "http://www.w3.org/2000/svg"}
@@ -37,7 +37,7 @@ def texts(svg):
 
 def test_steps_hold_until_the_next_point():
     """480 px lie between x = 62 and 542, 200 px between y = 234 and 34: legend and margins."""
-    svg = draw(
+    svg = draw_svg(
         figure(line("a", [0, 5, 10], [0, 1, 0.5]), x={"range": [0, 10]}, y={"range": [0, 1]}),
         width=560,
         height=280,
@@ -48,7 +48,7 @@ def test_steps_hold_until_the_next_point():
 
 
 def test_a_logarithmic_axis_has_decades_at_equal_distances():
-    svg = draw(
+    svg = draw_svg(
         figure(
             line("a", [1, 10, 100], [0, 1, 1]),
             x={"type": "log", "range": [0, 2]},
@@ -68,26 +68,26 @@ def test_areas_lie_upon_one_another():
         {**line(name, [0, 10], [value, value]), "stackgroup": "x", "fillcolor": colour}
         for name, value, colour in (("low", 0.25, "#111111"), ("high", 0.5, "#222222"))
     ]
-    svg = draw(figure(*areas, x={"range": [0, 10]}, y={"range": [0, 1]}), width=560, height=280)
+    svg = draw_svg(figure(*areas, x={"range": [0, 10]}, y={"range": [0, 1]}), width=560, height=280)
     drawn = re.findall(r'<path d="(\S+ \S+)" fill="(#\d+)"/>', svg)
     # 0.25 is at y = 184 and 0.75 at y = 84; the upper area reaches down behind the lower one.
     assert drawn == [("M62 84H542V234H62Z", "#222222"), ("M62 184H542V234H62Z", "#111111")]
 
 
 def test_unknown_points_and_those_off_a_logarithmic_axis_are_left_out():
-    svg = draw(figure(line("a", [0, None, 10, 100], [0, 0.5, 0.5, 1]), x={"type": "log"}))
+    svg = draw_svg(figure(line("a", [0, None, 10, 100], [0, 0.5, 0.5, 1]), x={"type": "log"}))
     assert len(re.findall("[HV]", paths(svg, "#0072B2")[0])) == 2
 
 
 def test_names_are_text_and_nothing_else():
-    svg = draw(figure(line("<b>&", [0, 1], [0, 1]), line("x" * 90, [0, 1], [1, 1])))
+    svg = draw_svg(figure(line("<b>&", [0, 1], [0, 1]), line("x" * 90, [0, 1], [1, 1])))
     assert "<b>&" in texts(svg)
     rows = {p.split()[1][:2] for p in paths(svg, "#0072B2") if p.endswith("h20")}
     assert len(rows) == 2  # the legend goes on in a second row
 
 
 def test_nothing_to_draw_is_drawn_as_empty_axes():
-    svg = draw(figure(line("a", [], []), x={"type": "log"}))
+    svg = draw_svg(figure(line("a", [], []), x={"type": "log"}))
     assert [d for d in paths(svg, "#0072B2") if not d.endswith("h20")] == []
 
 

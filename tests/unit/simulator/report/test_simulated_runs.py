@@ -12,7 +12,7 @@ import pytest
 
 from simulator.report.charts import TimeUnit
 from simulator.report.chrome_trace import write_chrome_trace
-from simulator.report.gantt import gantt
+from simulator.report.gantt import gantt_columns
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces.bundle import bundled
@@ -67,7 +67,7 @@ def test_no_slice_follows_another_of_the_same_job(preempted, tmp_path):
 
 
 def test_the_chart_goes_from_the_first_start_to_the_last_end(preempted):
-    chart = gantt(preempted, HOURS)
+    chart = gantt_columns(preempted, HOURS)
     ends = [start + length for start, length in zip(chart["start"], chart["length"], strict=True)]
     ran = [job for job in preempted.jobs if job.start_s is not None]  # a gang of 4 cannot
     first = min(job.start_s for job in ran) / 3600
