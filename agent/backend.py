@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.endpoint.endpoint import Endpoint
-    from agent.link.link import Link
+    from agent.link.port import Link
     from agent.reconcile import Action, HeldLease
     from scheduler.protocol.desired import DesiredExec, DesiredImage
     from scheduler.protocol.reports import LeaseReport, LeaseState

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from agent.backend import Command, CommandOutput
-    from agent.link.link import Link
+    from agent.link.port import Link
     from scheduler.protocol.desired import DesiredExec
 
 _log = logging.getLogger("leasehold.agent")

@@ -13,7 +13,7 @@ from agent.reconcile import Refuse, Start
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from agent.link.link import Link
+    from agent.link.port import Link
     from agent.reconcile import Action, WantedLease
 
 R = TypeVar("R", bound=LeaseRecord)

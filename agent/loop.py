@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.backend import MakeBackend, Workers
-    from agent.link.link import Link
+    from agent.link.port import Link
     from agent.reconcile import Action, HeldLease
 
 #: Between two checks of a lease while its processes are starting.

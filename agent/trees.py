@@ -21,7 +21,7 @@ from scheduler.protocol.bounds import clean_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from agent.link.link import Link
+    from agent.link.port import Link
     from scheduler.protocol.desired import DesiredLease
 
 _log = logging.getLogger("leasehold.agent")

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from scheduler.control.control import Decision
     from scheduler.control.facts.facts import Fact
     from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
-    from scheduler.control.state.draft import Answered
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.settings import ControlSettings
+    from scheduler.control.state.transaction import Answered
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.jobs.job import Job

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from agent.kubernetes.client import KubernetesClient
     from agent.kubernetes.node.workers import NodeInventory
     from agent.kubernetes.pods.pods import PodSettings
-    from agent.link.link import Link
+    from agent.link.port import Link
     from agent.reconcile import Action, HeldLease, WantedLease
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport, LeaseState

@@ -119,7 +119,7 @@ class Route:
 
 
 class HttpLink:
-    """The agent's link over HTTP; see ``agent.link.link.Link`` for the contract of the calls.
+    """The agent's link over HTTP; see ``agent.link.port.Link`` for the contract of the calls.
 
     Args:
         servers: base addresses of the scheduler's processes; the first is asked first.
@@ -173,7 +173,7 @@ class HttpLink:
         await self._client.aclose()
 
     async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
-        """Return the desired set; see ``agent.link.link.Link``."""
+        """Return the desired set; see ``agent.link.port.Link``."""
         # An agent without a desired set asks for the current one, at once.
         wait_s = self._settings.wait_s if after[1] >= 0 else 0.0
         answer = await self._send(
@@ -194,7 +194,7 @@ class HttpLink:
         await self._send("POST", "/v1/agent/report", content=body)
 
     async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Deliver the output of a command; see ``agent.link.link.Link``."""
+        """Deliver the output of a command; see ``agent.link.port.Link``."""
         path = f"/v1/agent/execs/{quote(exec_id, safe='')}"
         answer = Reader.of(_decoded(await self._send("POST", path, content=orjson.dumps(told))))
         return answer.flag("stop"), answer.flag("room")
@@ -209,7 +209,7 @@ class HttpLink:
         end: bool = False,
         nonce: str = "",
     ) -> int:
-        """Send a piece of output; see ``agent.link.link.Link``."""
+        """Send a piece of output; see ``agent.link.port.Link``."""
         path = f"/v1/agent/logs/{lease_id}/{stream}"
         # A header, since a scheduler of the previous release refuses unknown parameters.
         state = {STREAM_STATE: "end" if end else "open"}
@@ -220,7 +220,7 @@ class HttpLink:
         return Reader.of(_decoded(answer)).integer("next_offset")
 
     async def code(self, lease_id: int) -> bytes:
-        """Return the code that a lease is started in; see ``agent.link.link.Link``."""
+        """Return the code that a lease is started in; see ``agent.link.port.Link``."""
         return (await self._send("GET", f"/v1/agent/code/{lease_id}")).content
 
     async def renew_token(self) -> tuple[str, float]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from agent.link.link import Link
+    from agent.link.port import Link
 
 _log = logging.getLogger("leasehold.agent")
 

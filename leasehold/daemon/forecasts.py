@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from scheduler.clock import Clock
-    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.control_copy import ControlCopy
     from scheduler.views.types import Explanation
 
 #: A forecast answers all questions of the next seconds; a slower one, for as long as it took.

@@ -15,7 +15,7 @@ from scheduler.control.jobs.time_limits import enforce_time_limits, when_limits_
 from scheduler.control.jobs.waiting import admit_jobs, after_step
 from scheduler.control.leases.apply_commands import FINAL, apply_lease_commands, update_job_records
 from scheduler.control.operator_orders import ask_policy
-from scheduler.control.state.draft import Transaction
+from scheduler.control.state.transaction import Transaction
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 

@@ -53,13 +53,13 @@ from scheduler.control.operator_orders import (
 from scheduler.control.periodic import run_periodic_checks
 from scheduler.control.projects.budgets import count_ended, take_use
 from scheduler.control.projects.reservations import delete_reservation, make_reservation
-from scheduler.control.state.copies import copy_of
-from scheduler.control.state.draft import TIME_PASSES, Answered, Transaction
+from scheduler.control.state.control_copy import copy_of
 from scheduler.control.state.jobs import JobBook
 from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
 from scheduler.control.state.snapshot import take_snapshot
 from scheduler.control.state.state import ControlState, PolicyInForce
+from scheduler.control.state.transaction import TIME_PASSES, Answered, Transaction
 from scheduler.control.state.view import PublishedState
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.facts import commands as do
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.facts import Fact
     from scheduler.control.facts.requests import PolicyChoice
-    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.settings import ControlSettings
     from scheduler.control.state.snapshot import Taken

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         ThroughputsForgotten,
     )
     from scheduler.control.facts.requests import ProjectLimits
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
 
 #: The policy parameter that asks for the recent use of entities.

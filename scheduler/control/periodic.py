@@ -14,8 +14,8 @@ from scheduler.control.projects.budgets import check_budgets
 from scheduler.control.projects.reservations import end_reservations, release_reservations
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 
 def run_periodic_checks(state: ControlState, draft: Transaction) -> None:

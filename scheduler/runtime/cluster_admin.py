@@ -20,7 +20,7 @@ from scheduler.control.facts.facts import (
 from scheduler.control.operator_orders import node_of
 from scheduler.errors import ConflictError
 from scheduler.runtime.driver.spending import use_of_month
-from scheduler.views import views
+from scheduler.views import state_views
 from scheduler.views.next_round import plan_of
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class ClusterAdmin:
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return every node by name."""
-        return views.node_views(self._view)
+        return state_views.node_views(self._view)
 
     async def node_action(
         self, name: str, action: NodeAction, *, reason: str, actor: str
     ) -> NodeView:
         """Cordon, drain or uncordon a node."""
         await self._tell(NodeOrdered(node=name, action=action, reason=reason, actor=actor))
-        return views.node_view(self._view, node_of(self._view, name))
+        return state_views.node_view(self._view, node_of(self._view, name))
 
     async def approve_workers(
         self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
@@ -89,7 +89,7 @@ class ClusterAdmin:
 
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases in force by id."""
-        return views.lease_views(self._view, now_s=self._clock.now_s())
+        return state_views.lease_views(self._view, now_s=self._clock.now_s())
 
     def plan(self) -> PlanView:
         """Return the plan of the next round."""
@@ -98,15 +98,15 @@ class ClusterAdmin:
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
         view = self._view
-        return views.cluster_view(view, self._look(view), now_s=self._clock.now_s())
+        return state_views.cluster_view(view, self._look(view), now_s=self._clock.now_s())
 
     def allocation(self) -> AllocationView:
         """Return the allocation in force."""
-        return views.allocation_view(self._view)
+        return state_views.allocation_view(self._view)
 
     def policy(self) -> PolicyView:
         """Return the policy in force."""
-        return views.policy_view(self._view)
+        return state_views.policy_view(self._view)
 
     async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
         """Put a policy in force; it answers the next question."""
@@ -116,7 +116,7 @@ class ClusterAdmin:
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return every project that has limits or active jobs, by name."""
-        return views.project_views(self._view, now_s=self._clock.now_s())
+        return state_views.project_views(self._view, now_s=self._clock.now_s())
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
@@ -128,7 +128,7 @@ class ClusterAdmin:
 
     def reservations(self) -> tuple[ReservedView, ...]:
         """Return every reservation, by the start of its window."""
-        return views.reservation_views(self._view)
+        return state_views.reservation_views(self._view)
 
     async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
         """Reserve workers for a time window."""
@@ -148,11 +148,11 @@ class ClusterAdmin:
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return the known throughputs, by job type, scale factor and worker type."""
-        return views.throughput_views(self._view)
+        return state_views.throughput_views(self._view)
 
     def sharing(self) -> tuple[PairView, ...]:
         """Return how much pairs of jobs slow down if they share workers, sorted."""
-        return views.pair_views(self._view)
+        return state_views.pair_views(self._view)
 
     async def declare_throughputs(
         self,

@@ -48,7 +48,7 @@ from scheduler.runtime.intake import submission_fact
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.secret_box import NO_KEY, SecretBox
-from scheduler.views import views
+from scheduler.views import state_views
 from scheduler.views.explain import (
     WaitingJobs,
     explain,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         JobAction,
         Submission,
     )
-    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
@@ -428,7 +428,7 @@ class LiveService(ClusterAdmin):
         if self._driver is None:
             return {}
         view = self._driver.view
-        return views.live_jobs(view, job_ids, self._look(view), now_s=self._clock.now_s())
+        return state_views.live_jobs(view, job_ids, self._look(view), now_s=self._clock.now_s())
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Return why a job has its status and, if asked, when it will start and end."""
@@ -571,7 +571,7 @@ class LiveService(ClusterAdmin):
         # The keeper's writes are small, and may succeed even if those of an entry fail.
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
-        policy = "" if self._driver is None else views.policy_problem(self._driver.view)
+        policy = "" if self._driver is None else state_views.policy_problem(self._driver.view)
         clock = self._behind or disagreement(self._clock)
         if self._driver is not None and self._driver.commits:
             self._failed_turn = ""
@@ -621,7 +621,9 @@ class LiveService(ClusterAdmin):
         self._metrics.set_ahead(self._clock.now_s() - self._clock.wall_s())
         if self._driver is not None:
             view = self._driver.view
-            views.update_gauges(view, self._metrics, self._look(view), now_s=self._clock.now_s())
+            state_views.update_gauges(
+                view, self._metrics, self._look(view), now_s=self._clock.now_s()
+            )
         return self._metrics.render()
 
 

@@ -25,7 +25,7 @@ from scheduler.control.facts.specs import engine_job
 from scheduler.control.jobs.submit import names_of
 from scheduler.control.jobs.table import restart_costs
 from scheduler.control.leases.progress import keeps_steps, own_speed, steps_now
-from scheduler.control.state.copies import state_of
+from scheduler.control.state.control_copy import state_of
 from scheduler.domain.jobs.job import ALMOST_DONE, JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.throughputs.ways import Source
@@ -40,7 +40,7 @@ from simulator.world.overheads import Overheads
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.state.copies import ControlCopy
+    from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import JobRow
 

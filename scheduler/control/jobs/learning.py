@@ -8,9 +8,9 @@ from scheduler.control.leases.progress import shares_workers
 from scheduler.domain.throughputs.knowledge import Part
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.protocol.learning import Learning
 
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.facts import JobsSubmitted
     from scheduler.control.facts.requests import Submission
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.jobs.spec import JobSpec

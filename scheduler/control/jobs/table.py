@@ -12,8 +12,8 @@ from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.state.restart_costs import restarts_in
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.jobs.job import Restarts
     from scheduler.domain.jobs.spec import JobSpec

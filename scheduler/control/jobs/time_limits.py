@@ -12,9 +12,9 @@ from scheduler.domain.jobs.job import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 
 def next_limit_s(state: ControlState) -> float:

@@ -18,10 +18,10 @@ from scheduler.domain.jobs.job import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 #: The reason of a cancelled job that waited for a job which did not complete.
 DEPENDENCY_FAILED: Final = "dependency_failed"

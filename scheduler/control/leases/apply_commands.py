@@ -26,10 +26,10 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import MemberEnd
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.facts.causes import Cause

@@ -9,8 +9,8 @@ from scheduler.control.leases.apply_commands import stop_time_s
 from scheduler.control.leases.launches import time_launch
 from scheduler.control.leases.progress import safe_steps
 from scheduler.control.leases.retries import category_of, spend_retry
-from scheduler.control.state.draft import TIME_PASSES
 from scheduler.control.state.leases import ABRUPT, END_REASON, MemberEnd
+from scheduler.control.state.transaction import TIME_PASSES
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import trouble_of
@@ -22,10 +22,10 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 
 def end_lease(state: ControlState, draft: Transaction, live: LiveLease) -> None:

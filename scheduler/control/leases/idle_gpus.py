@@ -16,9 +16,9 @@ from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.jobs.job import JobStatus
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.protocol.gpu_use import GpuUse
 
 #: The reason of a job that was ended because its GPUs idled.

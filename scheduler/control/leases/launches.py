@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from scheduler.domain.throughputs.ways import Source
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
 
 #: The share of lease time above which long launches are reported.

@@ -15,10 +15,10 @@ from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease, MemberEnd
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
 
 

@@ -20,9 +20,9 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.domain.jobs.spec import JobSpec
 
 

@@ -26,10 +26,10 @@ from scheduler.protocol.reports import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, MemberEnd
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 #: A fault that is older counts no more.
 WINDOW_S: Final = 3600.0

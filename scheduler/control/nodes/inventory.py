@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.control.facts.facts import NodeReported, WorkersApproved
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 #: The most worker types that a message names.
 MOST_TOLD: Final = 16

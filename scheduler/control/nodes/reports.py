@@ -26,10 +26,10 @@ from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState
 if TYPE_CHECKING:
     from scheduler.control.facts.facts import NodeReported
     from scheduler.control.nodes.inventory import AcceptedWorkers
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.protocol.reports import LeaseReport, NodeReport
 
 #: The most worker types of a cluster, those of nodes that have left included.

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from scheduler.control.facts.requests import NodeAction
 from scheduler.control.leases.ends import is_young
 from scheduler.control.nodes.images import upcoming_images
-from scheduler.control.state.draft import TIME_PASSES
+from scheduler.control.state.transaction import TIME_PASSES
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 
 def lose_silent_nodes(state: ControlState, draft: Transaction) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.facts import UseCounted
     from scheduler.control.facts.requests import ProjectLimits
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import AttemptRow
 

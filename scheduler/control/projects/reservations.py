@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.control.facts.facts import ReservationDeleted, ReservationMade
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.state import ControlState
+    from scheduler.control.state.transaction import Transaction
 
 
 def make_reservation(state: ControlState, draft: Transaction, fact: ReservationMade) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from scheduler.control.state.draft import Transaction
     from scheduler.control.state.settings import ControlSettings
+    from scheduler.control.state.transaction import Transaction
 
 #: The prefix before the number in the keys of settings.
 KEY: Final = "uid"

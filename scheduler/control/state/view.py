@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler.control.state.budget_state import Budgets
-from scheduler.control.state.copying import job_twin, lease_twin, node_twin
 from scheduler.control.state.jobs import JobBook
 from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
+from scheduler.control.state.record_copies import job_twin, lease_twin, node_twin
 from scheduler.engine.view import EngineView
 
 if TYPE_CHECKING:

@@ -39,9 +39,9 @@ from scheduler.engine.rounds.candidates import (
     single_candidates,
 )
 from scheduler.engine.rounds.certificate import certify
-from scheduler.engine.rounds.draft import PartialChoice, improve_choice, serve_owed_time
 from scheduler.engine.rounds.kernels import choose_leftover
 from scheduler.engine.rounds.migration import suppress_moves, swap_equivalent
+from scheduler.engine.rounds.partial_choice import PartialChoice, improve_choice, serve_owed_time
 from scheduler.engine.rounds.urgency import rate_candidates, time_left_s
 from scheduler.engine.tables.jobs import NONE
 

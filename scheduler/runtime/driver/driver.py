@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from scheduler.control.control import Control, Decision
     from scheduler.control.facts.facts import Fact
     from scheduler.control.facts.requests import PolicyChoice
-    from scheduler.control.state.copies import ControlCopy
-    from scheduler.control.state.draft import Answered, Transaction
+    from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.snapshot import Taken
+    from scheduler.control.state.transaction import Answered, Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver

@@ -31,7 +31,7 @@ from scheduler.errors import (
 from scheduler.runtime.driver.driver import PATIENT_PER_TURN
 from scheduler.views.explain import WaitingJobs
 from scheduler.views.metrics import Metrics
-from scheduler.views.views import update_gauges
+from scheduler.views.state_views import update_gauges
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY_BEFORE, Fault.AWAY_AFTER])
@@ -280,7 +280,7 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
 
 
 def test_timers_are_told_last_and_ends_in_the_simulators_order():
-    from scheduler.control.state.draft import Transaction
+    from scheduler.control.state.transaction import Transaction
     from scheduler.domain.lease import EndReason
 
     def end(lease_id, reason):

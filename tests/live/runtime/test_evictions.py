@@ -1,6 +1,6 @@
 """A node that is being left: no word on its leases counts before its word on its workers."""
 
-from scheduler.control.state.draft import Transaction
+from scheduler.control.state.transaction import Transaction
 from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.reports import LeaseEnd, LeaseState

@@ -35,7 +35,7 @@ from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
-from scheduler.views import views
+from scheduler.views import state_views
 from scheduler.views.explain import WaitingJobs, count_reasons, explain, reason_of
 from simulator.world.nodes import Mishap, SimulatedWorld
 
@@ -90,22 +90,22 @@ class Play:
         """Look at everything in the middle of a commit, and say what happens to it."""
         view, store = self.stage.driver.view, self.stage.store
         assert picture(view) == self.stage.published, "seen before it was committed"
-        for look in (views.node_views, views.allocation_view):
+        for look in (state_views.node_views, state_views.allocation_view):
             look(view)
-        views.project_views(view, now_s=view.engine.now_s)
-        views.lease_views(view, now_s=view.engine.now_s)
+        state_views.project_views(view, now_s=view.engine.now_s)
+        state_views.lease_views(view, now_s=view.engine.now_s)
         glance = WaitingJobs(view)
         if self.glance is None or not self.glance.shows(view):
             self.glance = WaitingJobs(view)
-        cluster = views.cluster_view(view, glance, now_s=view.engine.now_s)
-        assert views.cluster_view(view, self.glance, now_s=view.engine.now_s) == cluster, (
+        cluster = state_views.cluster_view(view, glance, now_s=view.engine.now_s)
+        assert state_views.cluster_view(view, self.glance, now_s=view.engine.now_s) == cluster, (
             "out of date"
         )
         assert cluster.jobs == Counter(r.status.value for r in view.jobs.by_id.values())
         for record in view.jobs.by_id.values():
             closer = fit_of(view, record.spec).reason
             assert glance.misfit(record) == (None if closer is WaitReason.TURN else closer)
-        views.live_jobs(view, list(self.jobs), self.glance, now_s=view.engine.now_s)
+        state_views.live_jobs(view, list(self.jobs), self.glance, now_s=view.engine.now_s)
         each = [reason_of(view, record, glance) for record in view.jobs.by_id.values()]
         all_at_once = sorted(count_reasons(view, WaitingJobs(view)).elements())
         assert all_at_once == sorted(reason for reason in each if reason is not None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.control import Decision
     from scheduler.control.facts.facts import Fact
-    from scheduler.control.state.draft import Answered
+    from scheduler.control.state.transaction import Answered
     from scheduler.domain.sources import ConfigurationSource
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import LeaseReport

@@ -12,7 +12,7 @@ from scheduler.errors import InputError, NotLeadingError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.link.link import Link
+    from agent.link.port import Link
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.contract import Agents

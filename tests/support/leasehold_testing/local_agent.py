@@ -12,7 +12,7 @@ from agent.process.node import process_backend
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.link.link import Link
+    from agent.link.port import Link
     from agent.process.cells.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 

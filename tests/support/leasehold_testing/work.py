@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scheduler.control.facts.facts import Fact
-    from scheduler.control.state.draft import Transaction
+    from scheduler.control.state.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from scheduler.control.admission import Admission
 from scheduler.control.control import Control
 from scheduler.control.facts.facts import PolicySet
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
-from scheduler.control.state.copies import state_of
+from scheduler.control.state.control_copy import state_of
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.codec import encode
 from scheduler.domain.facts import commands as do

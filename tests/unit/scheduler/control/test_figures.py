@@ -11,7 +11,7 @@ from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
 from scheduler.control.facts.facts import JobActionAsked, ThroughputsDeclared, ThroughputsForgotten
 from scheduler.control.facts.requests import JobAction
-from scheduler.control.state.copies import copy_of, state_of
+from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.errors import NotFoundError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leasehold_testing.control_shell import Shell, new_control, report, submission
-from scheduler.control.state.copies import copy_of, state_of
+from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.control.state.settings import IdleSettings
 from scheduler.domain.facts.commands import RevokeLease
 from scheduler.protocol.gpu_use import GpuUse

@@ -13,7 +13,7 @@ from planner.knowledge import LearnedKnowledge
 from planner.learning.goodput import ThroughputModel
 from scheduler.control.facts.facts import JobActionAsked
 from scheduler.control.facts.requests import JobAction, PolicyChoice
-from scheduler.control.state.copies import copy_of, state_of
+from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.domain.codec import encode
 from scheduler.domain.facts.commands import GrantLease
 from scheduler.domain.throughputs.knowledge import Part

@@ -6,7 +6,7 @@ from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
 from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import Submission
-from scheduler.control.state.copies import state_of
+from scheduler.control.state.control_copy import state_of
 from scheduler.control.state.owners import Owners
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.jobs.spec import JobSpec

@@ -17,7 +17,7 @@ from scheduler.control.facts.facts import (
     ReservationMade,
 )
 from scheduler.control.facts.requests import JobAction
-from scheduler.control.state.copies import state_of
+from scheduler.control.state.control_copy import state_of
 from scheduler.domain.facts.events import ReservationsChanged
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
@@ -25,7 +25,7 @@ from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 from scheduler.views.explain import WaitingJobs, explain
-from scheduler.views.views import reservation_views
+from scheduler.views.state_views import reservation_views
 
 TYPES = ("v100",) * 4
 

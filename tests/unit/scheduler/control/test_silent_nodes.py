@@ -13,7 +13,7 @@ from scheduler.control.state.nodes import SILENT
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.protocol.reports import LeaseReport, LeaseState
 from scheduler.views.explain import WaitingJobs, explain
-from scheduler.views.views import node_views as seen_nodes
+from scheduler.views.state_views import node_views as seen_nodes
 
 #: Just beyond the silence after which nothing new is granted, with the default of 60 s.
 QUIET_S = 60.0 * SILENT + 1.0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.state.copying import job_twin, lease_twin
 from scheduler.control.state.jobs import JobBook
 from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
+from scheduler.control.state.record_copies import job_twin, lease_twin
 from scheduler.control.state.state import ControlState
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.snapshot import dump, restore
