@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -28,7 +29,8 @@ def serve_in_order(
     *,
     preferred: IntArray | None = None,
     backfill: bool = True,
-    by_lengths: bool = True,
+    may_use_remaining_work: bool = True,
+    by_lengths: bool | None = None,
 ) -> Allocation:
     """Run jobs in order, each in the configuration with room in which it finishes first.
 
@@ -48,12 +50,17 @@ def serve_in_order(
         preferred: (N,) configuration that a job takes while there is room for it; -1 for any.
         backfill: whether jobs behind a job without room may get workers that it can use. If not,
             these workers stay idle. A job that no worker in service can run blocks no other job.
-        by_lengths: whether the policy may know how long jobs take. If not, a job's expected
-            remaining time is the time that it has run, at least one round.
+        may_use_remaining_work: whether the policy may know how long jobs take. If not, a job's
+            expected remaining time is the time that it has run, at least one round.
+        by_lengths: its old name; goes with the release after 0.3.0.
 
     Returns:
         Fractions of 0 or 1, and the order as ``rank``.
     """
+    if by_lengths is not None:
+        old = "serve_in_order's by_lengths is now called may_use_remaining_work"
+        warnings.warn(old, DeprecationWarning, stacklevel=2)
+        may_use_remaining_work = by_lengths
     from policies.kernels.greedy import place  # noqa: PLC0415  numba takes 0.4 s to import
 
     anything = np.full(problem.jobs, -1, dtype=np.int64)
@@ -67,7 +74,7 @@ def serve_in_order(
         throughput,
         demand,
         capacity,
-        problem.remaining_steps if by_lengths else _steps_by_age(problem),
+        problem.remaining_steps if may_use_remaining_work else _steps_by_age(problem),
         problem.restart_s,
         problem.held,
         anything if preferred is None else preferred,
@@ -81,8 +88,8 @@ def serve_in_order(
         answer = _with_sharing(problem, order, choice, rank, blocks)
     else:
         answer = _allocation(problem, choice, rank)
-    x_only = None if backfill else np.ones(problem.jobs, dtype=bool)
-    return replace(answer, x_only=x_only, by_lengths=by_lengths)
+    no_backfill = None if backfill else np.ones(problem.jobs, dtype=bool)
+    return replace(answer, no_backfill=no_backfill, may_use_remaining_work=may_use_remaining_work)
 
 
 def _types_in_use(

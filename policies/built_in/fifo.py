@@ -39,4 +39,4 @@ class Fifo(Policy):
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
         order = first_come_first_served(problem)
-        return serve_in_order(problem, order, backfill=self.backfill, by_lengths=False)
+        return serve_in_order(problem, order, backfill=self.backfill, may_use_remaining_work=False)

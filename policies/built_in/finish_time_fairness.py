@@ -45,7 +45,7 @@ class FinishTimeFairness(ProgramPolicy):
 
     def allocate(self, problem: Problem) -> Allocation:
         """Answer as other programs do, but without a band: one job decides the objective."""
-        return replace(super().allocate(problem), by_lag=True)
+        return replace(super().allocate(problem), follow_exactly=True)
 
     def family(self, terms: Terms) -> Family:
         """Return the family of the objective."""

@@ -60,7 +60,7 @@ class Gittins(Policy):
         attained = np.floor(problem.attained_worker_s / self.quantum_worker_s)
         index = gittins_index(attained * self.quantum_worker_s, self._sample(problem))
         order = first_come_first_served(problem, -index * problem.weight)
-        return serve_in_order(problem, order, by_lengths=False)
+        return serve_in_order(problem, order, may_use_remaining_work=False)
 
     def _sample(self, problem: Problem) -> FloatArray:
         """Return (S,) the distribution of service, ascending, at most ``QUANTILES`` values."""

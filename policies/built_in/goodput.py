@@ -109,7 +109,7 @@ class Goodput(Policy):
             solver=answer.solver,
             warnings=warnings,
         )
-        return replace(allocation, by_lengths=False)
+        return replace(allocation, may_use_remaining_work=False)
 
     def _worth(self, classes: ClassProblem) -> FloatArray:
         """Return (N, J) the saving if a job runs there instead of waiting; 0 if it cannot run."""

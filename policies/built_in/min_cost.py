@@ -115,7 +115,7 @@ class MinCost(Policy):
             objective=ratio,
             solver=answer.solver,
             warnings=(*notes, *late, *short, *answer.warnings),
-            x_only=None if notes or not content.any() else content,
+            no_backfill=None if notes or not content.any() else content,
         )
 
 

@@ -148,11 +148,11 @@ def _most_parts(problem: Problem) -> int:
 def _merge(problem: Problem, parts: list[IntArray], answers: list[Allocation]) -> Allocation:
     x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
     rank = np.zeros(problem.jobs)
-    x_only = np.zeros(problem.jobs, dtype=bool)
+    no_backfill = np.zeros(problem.jobs, dtype=bool)
     for jobs, answer in zip(parts, answers, strict=True):
         x[jobs] = answer.x
-        if answer.x_only is not None:
-            x_only[jobs] = answer.x_only
+        if answer.no_backfill is not None:
+            no_backfill[jobs] = answer.no_backfill
         rank[jobs] = 0.0 if answer.rank is None else answer.rank
     ranked = all(answer.rank is not None for answer in answers)
     return Allocation(
@@ -165,7 +165,7 @@ def _merge(problem: Problem, parts: list[IntArray], answers: list[Allocation]) -
         rank=rank if ranked else None,
         solver=f"{len(parts)} x {answers[0].solver}",
         warnings=tuple(dict.fromkeys(w for answer in answers for w in answer.warnings)),
-        x_only=x_only if x_only.any() else None,
-        by_lengths=all(answer.by_lengths for answer in answers),
-        by_lag=any(answer.by_lag for answer in answers),
+        no_backfill=no_backfill if no_backfill.any() else None,
+        may_use_remaining_work=all(answer.may_use_remaining_work for answer in answers),
+        follow_exactly=any(answer.follow_exactly for answer in answers),
     )

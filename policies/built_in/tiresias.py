@@ -63,4 +63,4 @@ class Tiresias(Policy):
             run_s = problem.attained_worker_s / usual_way(problem)[1]
             queue[problem.age_s - run_s > self.promote * run_s] = 0.0
         order = first_come_first_served(problem, queue)
-        return serve_in_order(problem, order, by_lengths=False)
+        return serve_in_order(problem, order, may_use_remaining_work=False)

@@ -271,7 +271,8 @@ def examine(
 ) -> tuple[bool, np.ndarray, float, float, float, np.ndarray, float]:
     """Clip and scale an answer so that it is feasible; recompute its value and its bound.
 
-    This is ``solving.discipline.check_solution`` without pairs and with the usual noise, plus the verdict.
+    This is ``solving.discipline.check_solution`` without pairs and with the usual noise, plus the
+    verdict.
 
     Args:
         throughput: (M, J) steps/s of one job; this and all up to ``price`` as in ``solve``.

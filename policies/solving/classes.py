@@ -297,7 +297,7 @@ class ClassProblem:
         objective: float = float("nan"),
         solver: str = "",
         warnings: tuple[str, ...] = (),
-        x_only: BoolArray | None = None,
+        no_backfill: BoolArray | None = None,
     ) -> Allocation:
         """Give every job its class's average.
 
@@ -308,7 +308,7 @@ class ClassProblem:
             objective: passed on.
             solver: passed on.
             warnings: passed on.
-            x_only: passed on.
+            no_backfill: passed on.
 
         Returns:
             An allocation over jobs. Pairs are spread over few job pairs (the north-west corner
@@ -325,7 +325,7 @@ class ClassProblem:
             objective=objective,
             solver=solver,
             warnings=warnings,
-            x_only=x_only,
+            no_backfill=no_backfill,
         )
 
 

@@ -2,8 +2,8 @@
 
 Solvers treat values below their tolerances as 0, and a job may need less. Beside a job of months, a
 job with a second left needs a ten-millionth of its time. It must still get that, since alone it
-would lower the level to 0. The missing time costs the other jobs no measurable amount, so ``lift_tiny_needs``
-adds it directly.
+would lower the level to 0. The missing time costs the other jobs no measurable amount, so
+``lift_tiny_needs`` adds it directly.
 """
 
 from __future__ import annotations

@@ -47,12 +47,12 @@ class Admission:
 
     def begin(self, now_s: float) -> tuple[ev.Event, ...]:
         """Return the engine's first events."""
-        draft = Transaction(now_s=now_s)
-        renew_table(self._state, draft)
+        transaction = Transaction(now_s=now_s)
+        renew_table(self._state, transaction)
         if self._state.asked != self._state.policy.choice:
-            ask_policy(self._state, draft)
-        self._decide(draft)
-        return draft.ordered()
+            ask_policy(self._state, transaction)
+        self._decide(transaction)
+        return transaction.ordered()
 
     def follow(
         self,
@@ -67,19 +67,19 @@ class Admission:
             commands: the engine's answer.
             now_s: the time.
         """
-        state, draft = self._state, Transaction(now_s=now_s)
+        state, transaction = self._state, Transaction(now_s=now_s)
         last_words = [c for c in commands if isinstance(c, do.RecordEvent) and c.kind in FINAL]
-        ended = update_job_records(state, draft, last_words)
-        after_step(state, draft, (), ended)
+        ended = update_job_records(state, transaction, last_words)
+        after_step(state, transaction, (), ended)
         if state.jobs.limited:
             self._follow_limited(events, commands, now_s)
-        self._decide(draft)
-        return draft.ordered()
+        self._decide(transaction)
+        return transaction.ordered()
 
-    def _decide(self, draft: Transaction) -> None:
+    def _decide(self, transaction: Transaction) -> None:
         state = self._state
-        enforce_time_limits(state, draft)
-        admit_jobs(state, draft)
+        enforce_time_limits(state, transaction)
+        admit_jobs(state, transaction)
         # A job that was never admitted ends too, if a job that it depends on fails.
         for job_id, record in state.jobs.touched.items():
             if job_id not in state.jobs.by_id:

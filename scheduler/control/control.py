@@ -166,15 +166,15 @@ class Control:
 
     def handle(self, *facts: Fact, now_s: float) -> Decision:
         """Take in facts that are true at ``now_s``, and return the decision."""
-        draft = self.draft(now_s)
+        transaction = self.transaction(now_s)
         for fact in facts:
-            self.take(draft, fact)
-        return self.decide(draft)
+            self.take(transaction, fact)
+        return self.decide(transaction)
 
     # -- the same in steps, so that a shell can do other work between them
     # --------------------------
 
-    def draft(self, now_s: float, wall_s: float | None = None) -> Transaction:
+    def transaction(self, now_s: float, wall_s: float | None = None) -> Transaction:
         """Begin a decision; the previous one must have been published.
 
         Args:
@@ -183,85 +183,90 @@ class Control:
         """
         return Transaction(now_s=now_s, wall_s=now_s if wall_s is None else wall_s)
 
-    def take(self, draft: Transaction, fact: Fact) -> None:
+    def take(self, transaction: Transaction, fact: Fact) -> None:
         """Take in one fact."""
-        draft.cause = cause_of(fact)
+        transaction.cause = cause_of(fact)
         try:
-            answered = Answered(fact=fact, result=_TAKE[type(fact)](self.state, draft, fact))
+            answered = Answered(fact=fact, result=_TAKE[type(fact)](self.state, transaction, fact))
         except Exception as error:  # noqa: BLE001  the sender of the fact handles it
             answered = Answered(fact=fact, error=error)
-        draft.answers.append(answered)
-        draft.cause = TIME_PASSES
+        transaction.answers.append(answered)
+        transaction.cause = TIME_PASSES
 
-    def decide(self, draft: Transaction) -> Decision:
+    def decide(self, transaction: Transaction) -> Decision:
         """Find the timers and checks that are due, call the engine, and return the decision."""
         state = self.state
         timers = state.leases.timers
-        due = [name for name, at_s in timers.items() if at_s <= draft.now_s]
-        draft.tell(*(ev.TimerFired(timer=name) for name in due))
-        looks = draft.now_s >= state.next_look_s
-        run_periodic_checks(state, draft)
+        due = [name for name, at_s in timers.items() if at_s <= transaction.now_s]
+        transaction.emit(*(ev.TimerFired(timer=name) for name in due))
+        looks = transaction.now_s >= state.next_look_s
+        run_periodic_checks(state, transaction)
         if looks:
-            check_node_health(state, draft)
-        if self.changes(draft):
-            return self._step(draft)
+            check_node_health(state, transaction)
+        if self.changes(transaction):
+            return self._step(transaction)
         return Decision(
-            now_s=draft.now_s,
-            answers=tuple(draft.answers),
+            now_s=transaction.now_s,
+            answers=tuple(transaction.answers),
             told=self._number_desired_sets(),
-            launches=draft.launches,
-            warnings=draft.warnings,
+            launches=transaction.launches,
+            warnings=transaction.warnings,
         )
 
-    def changes(self, draft: Transaction) -> bool:
-        """Return whether a draft changes anything that must be stored."""
-        return bool(draft.events or draft.settings or draft.history or self.state.jobs.touched)
+    def changes(self, transaction: Transaction) -> bool:
+        """Return whether a transaction changes anything that must be stored."""
+        return bool(
+            transaction.events
+            or transaction.settings
+            or transaction.history
+            or self.state.jobs.touched
+        )
 
-    def _step(self, draft: Transaction) -> Decision:
+    def _step(self, transaction: Transaction) -> Decision:
         state = self.state
-        flush_progress(state, draft)
-        events = draft.ordered()
-        now = draft.now_s = max(draft.now_s, state.engine.now_s)
+        flush_progress(state, transaction)
+        events = transaction.ordered()
+        now = transaction.now_s = max(transaction.now_s, state.engine.now_s)
         rounds = state.engine.round_number
-        commands = with_reasons(draft, state.engine.handle(*events, now=now))
+        commands = with_reasons(transaction, state.engine.handle(*events, now=now))
         joined = state.nodes.follow(state.engine.cluster, now_s=now)
-        ended = update_job_records(state, draft, commands)
-        count_ended(state, draft.attempts.values())
-        after_step(state, draft, joined, ended)
-        rows = self._rows(draft, commands)
+        ended = update_job_records(state, transaction, commands)
+        count_ended(state, transaction.attempts.values())
+        after_step(state, transaction, joined, ended)
+        rows = self._rows(transaction, commands)
         if not state.engine.question_open and any(
             isinstance(event, ev.AllocationComputed) for event in events
         ):
             jobs = state.engine.jobs
             state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
         apply_lease_commands(state, events, commands, now)
-        for fact in draft.met:
-            store_report(state, draft, fact)
-        for name in draft.removed:
+        for fact in transaction.met:
+            store_report(state, transaction, fact)
+        for name in transaction.removed:
             state.nodes.remove(name)
             state.health.drop_node(name)
         for record in ended:
             state.health.failures.pop(record.job_id, None)
-        state.leases.changed.update(draft.removed, (node.name for node in joined))
+        state.leases.changed.update(transaction.removed, (node.name for node in joined))
         questions = [c for c in commands if isinstance(c, do.ComputeAllocation)]
         return Decision(
             now_s=now,
             events=events,
             rows=rows,
             is_stored=True,
-            answers=tuple(draft.answers),
+            answers=tuple(transaction.answers),
             question=questions[-1] if questions else None,
             told=self._number_desired_sets(),
             commands=commands,
             ended=ended,
-            launches=draft.launches,
-            warnings=draft.warnings,
+            launches=transaction.launches,
+            warnings=transaction.warnings,
             is_new_round=state.engine.round_number != rounds,
         )
 
-    def _rows(self, draft: Transaction, commands: Sequence[do.Command]) -> Projections:
+    def _rows(self, transaction: Transaction, commands: Sequence[do.Command]) -> Projections:
         touched = self.state.jobs.touched
-        written = draft.documents
+        written = transaction.documents
         jobs = tuple(
             record.to_row(written.get(job_id)) for job_id, record in touched.items() if record.new
         )
@@ -276,13 +281,13 @@ class Control:
         )
         return Projections(
             jobs=jobs,
-            idempotency=tuple(draft.idempotency),
+            idempotency=tuple(transaction.idempotency),
             states=states,
-            attempts=tuple(draft.attempts.values()),
+            attempts=tuple(transaction.attempts.values()),
             extensions=extensions,
             uses=self.state.leases.take_uses() if extensions else (),
-            settings=tuple(draft.settings),
-            history=tuple(draft.history),
+            settings=tuple(transaction.settings),
+            history=tuple(transaction.history),
         )
 
     def _number_desired_sets(self) -> tuple[str, ...]:
@@ -353,7 +358,7 @@ def cause_of(fact: Fact) -> Cause:
     return Cause(fact=kind, subject=subject)
 
 
-def _answer(state: ControlState, draft: Transaction, fact: AllocationAnswered) -> None:
+def _answer(state: ControlState, transaction: Transaction, fact: AllocationAnswered) -> None:
     """Pass a policy's answer to the engine; drop an answer to an older question."""
     policy, question, answer = state.policy, fact.question, fact.answer
     if question.generation != state.engine.generation:
@@ -362,13 +367,13 @@ def _answer(state: ControlState, draft: Transaction, fact: AllocationAnswered) -
     if answer is None:
         if asked:
             policy.last_failure = fact.failure
-        draft.tell(ev.AllocationFailed(generation=question.generation, reason=fact.failure))
+        transaction.emit(ev.AllocationFailed(generation=question.generation, reason=fact.failure))
         return
     if asked:
         policy.last_solve_s, policy.last_failure = answer.solve_s, ""
         policy.answer, policy.question = answer.allocation, question
-        policy.computed_s = draft.now_s
-    draft.tell(
+        policy.computed_s = transaction.now_s
+    transaction.emit(
         ev.AllocationComputed(
             generation=question.generation,
             job_number=question.problem.job_number,
@@ -377,14 +382,14 @@ def _answer(state: ControlState, draft: Transaction, fact: AllocationAnswered) -
     )
 
 
-def _hear(state: ControlState, draft: Transaction, fact: NodesHeard) -> None:
+def _hear(state: ControlState, transaction: Transaction, fact: NodesHeard) -> None:
     for name, at_s in fact.heard_s.items():
         node = state.nodes.by_name.get(name)
         if node is not None and node.last_seen_s is not None:
             node.last_seen_s = max(node.last_seen_s, at_s)
             state.nodes.touch(name)
             if node.silent and not node.lost:
-                end_silence(state, draft, node)
+                end_silence(state, transaction, node)
 
 
 def _note_untold(state: ControlState, _draft: Transaction, fact: LeaseUntold) -> None:
@@ -395,10 +400,10 @@ def _note_untold(state: ControlState, _draft: Transaction, fact: LeaseUntold) ->
             state.leases.touched.add(fact.lease_id)
 
 
-def _skip_leases(state: ControlState, draft: Transaction, fact: BackupRestored) -> None:
+def _skip_leases(state: ControlState, transaction: Transaction, fact: BackupRestored) -> None:
     last = state.engine.newest_lease + fact.leases
-    draft.tell(ev.LeasesSkipped(last=last))
-    draft.note("restored", "scheduler", "", newest_lease=last)
+    transaction.emit(ev.LeasesSkipped(last=last))
+    transaction.record_event("restored", "scheduler", "", newest_lease=last)
 
 
 _TAKE: Mapping[type, Callable[[ControlState, Transaction, Any], object]] = {
@@ -409,7 +414,7 @@ _TAKE: Mapping[type, Callable[[ControlState, Transaction, Any], object]] = {
     NodeRemoved: remove_node,
     WorkersApproved: approve_workers,
     PolicySet: set_policy,
-    PolicyAsked: lambda state, draft, _fact: ask_policy(state, draft),
+    PolicyAsked: lambda state, transaction, _fact: ask_policy(state, transaction),
     ProjectSet: set_project,
     UseCounted: take_use,
     ReservationMade: make_reservation,

@@ -47,23 +47,23 @@ def node_of(state: ControlState | PublishedState, name: str) -> NodeState:
     return node
 
 
-def order_node(state: ControlState, draft: Transaction, fact: NodeOrdered) -> None:
+def order_node(state: ControlState, transaction: Transaction, fact: NodeOrdered) -> None:
     """Cordon, drain or uncordon a node; the order survives restarts of control and agent."""
     name, action, reason, actor = fact.node, fact.action, fact.reason, fact.actor
     node = node_of(state, name)
     state.nodes.touch(name)
     if action is NodeAction.UNCORDON:
         node.order, node.reason = None, ""
-        drop_evidence(state, draft, node, actor=actor)
-        draft.set(f"node/{name}", None, actor=actor)
+        drop_evidence(state, transaction, node, actor=actor)
+        transaction.set(f"node/{name}", None, actor=actor)
     else:
         node.order, node.reason = action, reason
-        draft.set(f"node/{name}", {"order": action.value, "reason": reason}, actor=actor)
-    apply_order(draft, node)
-    draft.note(f"node_{action.value}", "node", name, actor=actor, reason=reason)
+        transaction.set(f"node/{name}", {"order": action.value, "reason": reason}, actor=actor)
+    apply_order(transaction, node)
+    transaction.record_event(f"node_{action.value}", "node", name, actor=actor, reason=reason)
 
 
-def remove_node(state: ControlState, draft: Transaction, fact: NodeRemoved) -> None:
+def remove_node(state: ControlState, transaction: Transaction, fact: NodeRemoved) -> None:
     """Remove a node that is lost or drained.
 
     Raises:
@@ -79,33 +79,33 @@ def remove_node(state: ControlState, draft: Transaction, fact: NodeRemoved) -> N
             f"node '{name}' still reports; stop its agent, wait until it counts as lost "
             f"({state.settings.node_timeout_s:g} s), and try again"
         )
-    draft.tell(ev.WorkersRetired(workers=node.workers))
-    draft.set(f"node/{name}", None, actor=actor)
-    draft.set(f"lost/{name}", None, actor=actor)
-    draft.set(f"exclusive/{name}", None, actor=actor)
-    draft.set(f"agent/{name}", None, actor=actor)
-    draft.set(f"doubt/{name}", None, actor=actor)
-    draft.set(f"indices/{name}", None, actor=actor)  # approved workers stay approved
-    draft.note("node_removed", "node", name, actor=actor)
-    draft.removed.append(name)
+    transaction.emit(ev.WorkersRetired(workers=node.workers))
+    transaction.set(f"node/{name}", None, actor=actor)
+    transaction.set(f"lost/{name}", None, actor=actor)
+    transaction.set(f"exclusive/{name}", None, actor=actor)
+    transaction.set(f"agent/{name}", None, actor=actor)
+    transaction.set(f"doubt/{name}", None, actor=actor)
+    transaction.set(f"indices/{name}", None, actor=actor)  # approved workers stay approved
+    transaction.record_event("node_removed", "node", name, actor=actor)
+    transaction.removed.append(name)
 
 
-def set_policy(state: ControlState, draft: Transaction, fact: PolicySet) -> None:
+def set_policy(state: ControlState, transaction: Transaction, fact: PolicySet) -> None:
     """Put a policy in force; it answers the next question."""
     choice, actor = fact.choice, fact.actor
     state.time_dependent = fact.time_dependent
     before = state.policy.choice
     state.policy = PolicyInForce(
         choice=choice,
-        since_s=draft.now_s,
+        since_s=transaction.now_s,
         actor=actor,
         newest_number=state.policy.newest_number,  # the allocation in force is still the old one
     )
     kind_of_table = choice.agnostic, choice.space_sharing
     state.table_due |= kind_of_table != (before.agnostic, before.space_sharing)
-    draft.set("policy", policy_to_json(choice), actor=actor)
-    ask_policy(state, draft)
-    draft.note(
+    transaction.set("policy", policy_to_json(choice), actor=actor)
+    ask_policy(state, transaction)
+    transaction.record_event(
         "policy_changed",
         "policy",
         choice.name,
@@ -125,13 +125,13 @@ def _options_before(before: PolicyChoice) -> dict[str, object]:
     return {f"before_{name}": value for name, value in options.items() if value}
 
 
-def ask_policy(state: ControlState, draft: Transaction) -> None:
+def ask_policy(state: ControlState, transaction: Transaction) -> None:
     """Let the engine ask the policy in force, and store that policy as the one last asked."""
     choice = state.policy.choice
     dependent = state.time_dependent
     if dependent is None:  # the stored policy may be a missing plugin; every question fails
         dependent = state.engine.time_dependent
-    draft.tell(
+    transaction.emit(
         ev.PolicyChanged(
             policy=choice.name,
             time_dependent=dependent,
@@ -139,7 +139,7 @@ def ask_policy(state: ControlState, draft: Transaction) -> None:
             usage_half_life_s=half_life_of(choice),
         )
     )
-    draft.set("asked", policy_to_json(choice))
+    transaction.set("asked", policy_to_json(choice))
     state.asked = choice
 
 
@@ -168,7 +168,7 @@ def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
     }
 
 
-def set_project(state: ControlState, draft: Transaction, fact: ProjectSet) -> float | None:
+def set_project(state: ControlState, transaction: Transaction, fact: ProjectSet) -> float | None:
     """Set a project's limits; the engine receives its quotas with the next decision.
 
     Returns:
@@ -177,13 +177,15 @@ def set_project(state: ControlState, draft: Transaction, fact: ProjectSet) -> fl
     limits, actor = fact.limits, fact.actor
     state.jobs.limits[limits.project] = limits
     state.jobs.recheck = True
-    draft.set(f"project/{limits.project}", limits_to_json(limits), actor=actor)
+    transaction.set(f"project/{limits.project}", limits_to_json(limits), actor=actor)
     entity = Entity(name=limits.project, weight=limits.weight, policy=limits.inner_policy)
-    draft.tell(ev.EntityChanged(entity=entity))
-    draft.note("project_changed", "project", limits.project, actor=actor, **_changes(limits))
+    transaction.emit(ev.EntityChanged(entity=entity))
+    transaction.record_event(
+        "project_changed", "project", limits.project, actor=actor, **_changes(limits)
+    )
     budgets = state.budgets
     if has_budget(limits) and budgets.since_s is None:
-        budgets.begin(max(draft.now_s, state.engine.now_s))
+        budgets.begin(max(transaction.now_s, state.engine.now_s))
     budgets.due = budgets.since_s is not None
     return None if budgets.counted else budgets.since_s
 
@@ -192,7 +194,9 @@ def _changes(limits: ProjectLimits) -> dict[str, object]:
     return {name: value for name, value in limits_to_json(limits).items() if name != "project"}
 
 
-def declare_throughputs(state: ControlState, draft: Transaction, fact: ThroughputsDeclared) -> int:
+def declare_throughputs(
+    state: ControlState, transaction: Transaction, fact: ThroughputsDeclared
+) -> int:
     """Declare throughputs; returns how many of them changed anything.
 
     Raises:
@@ -202,15 +206,19 @@ def declare_throughputs(state: ControlState, draft: Transaction, fact: Throughpu
     state.estimates_due |= changed > 0
     pairs = sum(state.knowledge.declare_sharing(*pair) for pair in fact.pairs)
     if pairs:
-        draft.set(Part.SHARING.value, state.knowledge.dump(Part.SHARING))
+        transaction.set(Part.SHARING.value, state.knowledge.dump(Part.SHARING))
     news = changed + pairs
     state.table_due |= news > 0
     if news:
-        draft.note("throughputs_declared", "throughputs", "", actor=fact.actor, figures=news)
+        transaction.record_event(
+            "throughputs_declared", "throughputs", "", actor=fact.actor, figures=news
+        )
     return news
 
 
-def forget_throughputs(state: ControlState, draft: Transaction, fact: ThroughputsForgotten) -> int:
+def forget_throughputs(
+    state: ControlState, transaction: Transaction, fact: ThroughputsForgotten
+) -> int:
     """Forget the throughputs of a job type; returns how many there were.
 
     Raises:
@@ -220,7 +228,7 @@ def forget_throughputs(state: ControlState, draft: Transaction, fact: Throughput
     if not figures:
         raise NotFoundError(f"no throughput of job type '{fact.job_type}' is known")
     state.table_due = state.estimates_due = state.batches_due = state.mixed_due = True
-    draft.note(
+    transaction.record_event(
         "throughputs_forgotten", "throughputs", fact.job_type, actor=fact.actor, figures=figures
     )
     return figures

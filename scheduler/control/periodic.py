@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Transaction
 
 
-def run_periodic_checks(state: ControlState, draft: Transaction) -> None:
+def run_periodic_checks(state: ControlState, transaction: Transaction) -> None:
     """Run the checks that are due."""
-    if draft.now_s >= state.next_look_s:
-        state.next_look_s = draft.now_s + state.settings.tick_s
-        expire_leases(state, draft)
-        lose_silent_nodes(state, draft)
-        cordon_silent_nodes(state, draft)
-        enforce_time_limits(state, draft)
-        check_idle_jobs(state, draft)
-        give_up_starts(state, draft)
+    if transaction.now_s >= state.next_look_s:
+        state.next_look_s = transaction.now_s + state.settings.tick_s
+        expire_leases(state, transaction)
+        lose_silent_nodes(state, transaction)
+        cordon_silent_nodes(state, transaction)
+        enforce_time_limits(state, transaction)
+        check_idle_jobs(state, transaction)
+        give_up_starts(state, transaction)
         update_images(state)
         state.budgets.due |= bool(state.jobs.stopped)
-        end_reservations(state, draft)
+        end_reservations(state, transaction)
     if state.reservations:
-        release_reservations(state, draft)
-    state.owners.store(draft)
-    check_budgets(state, draft)
-    admit_jobs(state, draft)
-    renew_table(state, draft)
-    renew_restarts(state, draft)
+        release_reservations(state, transaction)
+    state.owners.store(transaction)
+    check_budgets(state, transaction)
+    admit_jobs(state, transaction)
+    renew_table(state, transaction)
+    renew_restarts(state, transaction)

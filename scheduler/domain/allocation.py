@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import warnings as python_warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
 
@@ -29,13 +34,22 @@ class Allocation:
         objective: the value of the policy's objective, for reports and tests.
         solver: what produced the answer.
         warnings: what the user should know (an SLO that cannot be met, say).
-        x_only: (N,) jobs that run by X alone, so that workers that X leaves idle are meant to be
-            where they could have used them. None for no job: what is left over is offered to all.
-        by_lengths: whether the policy may know how long jobs take. Then, of what X owes much the
-            same, rounds serve first what ends soonest, else who has had least so far.
-        by_lag: whether rounds follow X as closely as they can, whatever band around it is set:
-            for objectives that the worst-off job alone decides.
+        no_backfill: (N,) jobs that run by X alone: they get no left-over workers. None for no jobs.
+        may_use_remaining_work: whether the policy may know how long jobs take. If it may, rounds
+            serve first the job that ends soonest among jobs that lag about equally. If not, they
+            serve first the job that has received least.
+        follow_exactly: whether rounds follow X as closely as they can, regardless of the band that
+            is set: for objectives that the worst-off job alone decides.
     """
+
+    #: Field -> its name in stored data and, until the release after 0.3.0, in plugins.
+    STORED_NAMES: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "no_backfill": "x_only",
+            "may_use_remaining_work": "by_lengths",
+            "follow_exactly": "by_lag",
+        }
+    )
 
     x: FloatArray
     pair_jobs: IntArray
@@ -45,9 +59,9 @@ class Allocation:
     objective: float = float("nan")
     solver: str = ""
     warnings: tuple[str, ...] = ()
-    x_only: BoolArray | None = None
-    by_lengths: bool = True
-    by_lag: bool = False
+    no_backfill: BoolArray | None = None
+    may_use_remaining_work: bool = True
+    follow_exactly: bool = False
 
     @classmethod
     def singles(
@@ -58,7 +72,8 @@ class Allocation:
         objective: float = float("nan"),
         solver: str = "",
         warnings: tuple[str, ...] = (),
-        x_only: BoolArray | None = None,
+        no_backfill: BoolArray | None = None,
+        **old_names: Any,
     ) -> Allocation:
         """Make an allocation without pairs."""
         return cls(
@@ -70,8 +85,16 @@ class Allocation:
             objective=objective,
             solver=solver,
             warnings=warnings,
-            x_only=x_only,
+            no_backfill=no_backfill,
+            **old_names,
         )
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field under its old name."""
+        if (field := _FIELDS.get(name)) is None:
+            raise AttributeError(f"'Allocation' has no field '{name}'")
+        _warn_of_old_name(name, field)
+        return getattr(self, field)
 
     def effective_throughput(self, problem: Problem) -> FloatArray:
         """Return (N,) steps/s: the sum over configurations of throughput x time fraction."""
@@ -96,3 +119,31 @@ class Allocation:
         if len(self.pair_x):
             result = result + self.pair_x @ problem.table.pair_demand[self.pair_index]
         return result
+
+
+#: Old name -> field.
+_FIELDS: Final = {old: field for field, old in Allocation.STORED_NAMES.items()}
+
+
+def _warn_of_old_name(old: str, field: str) -> None:
+    python_warnings.warn(
+        f"Allocation.{old} is now called {field}; the old name goes with the release after 0.3.0",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+def _accept_old_names(make: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor accept fields under their old names; they precede the new ones."""
+
+    @functools.wraps(make)
+    def make_from(self: Allocation, **values: Any) -> None:
+        for old in _FIELDS.keys() & values.keys():
+            _warn_of_old_name(old, _FIELDS[old])
+            values[_FIELDS[old]] = values.pop(old)
+        make(self, **values)
+
+    return make_from
+
+
+Allocation.__init__ = _accept_old_names(Allocation.__init__)  # type: ignore[method-assign]

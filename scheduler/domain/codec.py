@@ -6,8 +6,9 @@ under ``"type"`` beside its fields; a sequence becomes a list and comes back as 
 plain form (infinite numbers, enumerations, mappings, arrays) becomes a dict with a type of its own.
 
 The outermost dict also carries the version of these rules. A field that a stored value lacks takes
-the default of its class, so a field with a default may be added at any time; removing or renaming
-one needs a new version, and a step from the old one.
+the default of its class, so a field with a default may be added at any time. Removing one needs a
+new version, and a step from the old one. A renamed field keeps its name in stored data: the class
+states it in ``STORED_NAMES``.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Codec:
 
     def __init__(self, types: tuple[type, ...]) -> None:
         self._types: dict[str, type] = {}
-        self._fields: dict[str, tuple[str, ...]] = {}
+        self._fields: dict[str, dict[str, str]] = {}  # type -> stored name -> field
         self._required: dict[str, frozenset[str]] = {}
         for known in types:
             self._add(known)
@@ -93,9 +94,12 @@ class Codec:
         self._types[name] = known
         if not issubclass(known, enum.Enum):
             own = fields(cast("Any", known))
-            self._fields[name] = tuple(f.name for f in own)
+            stored: Mapping[str, str] = getattr(known, "STORED_NAMES", {})
+            self._fields[name] = {stored.get(f.name, f.name): f.name for f in own}
             self._required[name] = frozenset(
-                f.name for f in own if f.default is MISSING and f.default_factory is MISSING
+                stored.get(f.name, f.name)
+                for f in own
+                if f.default is MISSING and f.default_factory is MISSING
             )
 
     def encode(self, value: object) -> dict[str, Any]:
@@ -150,9 +154,9 @@ class Codec:
         if isinstance(value, enum.Enum):
             return {"type": name, "value": value.value}
         encoded = {"type": name}
-        for field in self._fields[name]:
+        for stored, field in self._fields[name].items():
             part = getattr(value, field)
-            encoded[field] = part if type(part) in _PLAIN else self._encode(part)
+            encoded[stored] = part if type(part) in _PLAIN else self._encode(part)
         return encoded
 
     def _encode_foreign(self, value: Any) -> Any:
@@ -192,7 +196,8 @@ class Codec:
         if issubclass(known, enum.Enum):
             return _decode_enum(known, data)
         self._check_fields(name, data)
-        arguments = {key: self._decode(part) for key, part in data.items() if key != "type"}
+        fields_of = self._fields[name]
+        arguments = {fields_of[key]: self._decode(data[key]) for key in data if key != "type"}
         try:
             return known(**arguments)
         except (LeaseholdError, TypeError, ValueError) as error:
@@ -200,7 +205,7 @@ class Codec:
 
     def _check_fields(self, name: str, data: dict[str, Any]) -> None:
         given = data.keys() - {"type"}
-        if unknown := given - set(self._fields[name]):
+        if unknown := given - self._fields[name].keys():
             raise CodecError(
                 f"stored {name} has the field '{min(unknown)}', which this release does not know; "
                 "run the release that wrote it, or a newer one"

@@ -154,13 +154,13 @@ class Engine:
         """Nodes that jobs avoid, because they failed or could not start there."""
         return self.state.assigner.avoidance
 
-    def kept_away(self) -> BoolArray:
+    def excluded_jobs(self) -> BoolArray:
         """Return (N,) jobs without a configuration, by avoided nodes or future reservations."""
-        bars = self.state.assigner.bars(self.fleet.grantable)
-        if bars is None:
+        exclusions = self.state.assigner.exclusions(self.fleet.grantable)
+        if exclusions is None:
             return np.zeros(len(self.jobs), dtype=bool)
         usable = self.table.throughput[self.jobs["profile"]] > 0
-        result: BoolArray = bars.row & ~(usable & ~bars.configuration).any(axis=1)
+        result: BoolArray = exclusions.row & ~(usable & ~exclusions.configuration).any(axis=1)
         if self.confined:
             result &= ~np.isin(self.jobs["number"], list(self.confined))
         return result
@@ -334,7 +334,7 @@ class Engine:
             self._ask()
         if state.blocked:
             return
-        state.occasions.planned = []
+        state.triggers.planned = []
         if state.plan_due:
             state.plan_due = False
             self._plan_round()
@@ -345,7 +345,7 @@ class Engine:
     def _ask(self) -> None:
         state = self.state
         state.changed = False
-        occasion, state.occasions.to_ask = state.occasions.to_ask, None
+        occasion, state.triggers.to_ask = state.triggers.to_ask, None
         pinned = on_reservations.pinned_jobs(state)
         problem = build_problem(
             state.jobs,
@@ -396,10 +396,10 @@ class Engine:
         pinned = on_reservations.pinned_jobs(state)
         leaves = self._leaves(pinned) if state.fleet.any_set_aside else None
         available = state.workers_for(pinned)
-        self._shun()
+        self._forbid_workers()
         state.assigner.rooms = share_rooms(state)
-        bars = state.assigner.bars(available)
-        spread_credit(state.jobs, state.assigner.alike)
+        exclusions = state.assigner.exclusions(available)
+        spread_credit(state.jobs, state.assigner.equivalent)
         caps = state.caps_beside(pinned)
         stay = pinned if leaves is None else pinned | leaves
         kept = protect_leases(state, eligible & ~stay, caps)
@@ -407,16 +407,16 @@ class Engine:
             state.jobs,
             state.pairs,
             state.table,
-            state.assigner.alike,
+            state.assigner.equivalent,
             eligible=eligible & ~pinned,
             free=state.fleet.count(available),
             length_s=length_s,
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
-            band=state.settings.band(by_lag=state.by_lag),
-            by_lengths=state.by_lengths,
+            band=state.settings.band(follow_exactly=state.follow_exactly),
+            may_use_remaining_work=state.may_use_remaining_work,
             search=state.search,
-            bars=bars,
+            exclusions=exclusions,
             kept=kept,
             caps=caps,
         )
@@ -431,13 +431,13 @@ class Engine:
         self._keep(choice, pinned)
         newest = state.assigner.next_lease
         # Until the policy has answered, recent events may still cause changes.
-        happened = state.occasions.begin_round(keep=state.question_open)
-        grounds = self._grounds(choice, happened, is_round=True)
+        happened = state.triggers.begin_round(keep=state.question_open)
+        reasons = self._reasons(choice, happened, is_round=True)
         cause = Cause(fact=FactKind.ROUND, round_number=state.round_number)
         state.commands += state.assigner.realise(
             choice,
             eligible,
-            grounds,
+            reasons,
             goes_on=cause,
             start_s=start_s,
             end_s=state.round_end_s,
@@ -448,9 +448,9 @@ class Engine:
             state.rows_moved()
         state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
         # Some workers may be left over by jobs that could not be placed, or be reserved.
-        state.serve_due |= bars is not None or state.fleet.any_set_aside
+        state.serve_due |= exclusions is not None or state.fleet.any_set_aside
 
-    def _grounds(
+    def _reasons(
         self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool
     ) -> RoundReasons:
         state = self.state
@@ -480,19 +480,19 @@ class Engine:
         result: BoolArray = (stays | leaves) & ~pinned
         return result
 
-    def _shun(self) -> None:
+    def _forbid_workers(self) -> None:
         """Find the jobs that must not be placed on workers that are reserved for later."""
         state = self.state
         if state.reservations:
             found = on_reservations.forbidden_workers(state)
-            state.assigner.shunned = [(numbers, workers) for _, numbers, workers in found]
-        elif state.assigner.shunned:
-            state.assigner.shunned = ()
+            state.assigner.forbidden_workers = [(numbers, workers) for _, numbers, workers in found]
+        elif state.assigner.forbidden_workers:
+            state.assigner.forbidden_workers = ()
 
     def _serve(self) -> None:
         """Grant idle workers to waiting jobs for the rest of the round."""
         state = self.state
-        happened = state.occasions.since_served()
+        happened = state.triggers.since_served()
         state.assigner.rooms = {}
         for rule in state.reservations.in_force:
             if on_reservations.can_grant_reserved(state, rule):
@@ -537,34 +537,34 @@ class Engine:
             eligible &= ~np.isin(jobs["number"], list(state.book.planned))
         if not eligible.any():
             return
-        self._shun()
+        self._forbid_workers()
         if state.round_end_s is None:
             state.round_number += 1
             state.round_end_s = state.now_s + state.settings.round_length_s
             state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
-            state.occasions.begin_round()
+            state.triggers.begin_round()
         choice = choose_round(
             jobs,
             state.pairs,
             state.table,
-            state.assigner.alike,
+            state.assigner.equivalent,
             eligible=eligible,
             free=state.fleet.count(available),
             length_s=max(state.round_end_s - state.now_s, 1e-9),
             lead_s=0.0,
             keep_bonus_s=0.0,
-            band=state.settings.band(by_lag=state.by_lag),
-            by_lengths=state.by_lengths,
-            bars=state.assigner.bars(available),
+            band=state.settings.band(follow_exactly=state.follow_exactly),
+            may_use_remaining_work=state.may_use_remaining_work,
+            exclusions=state.assigner.exclusions(available),
             caps=state.caps_now(),
         )
         if own:
             choice.charged[:] = (choice.configuration != NONE) | (choice.pair != NONE)
-        grounds = self._grounds(choice, happened, is_round=False)
-        granted = state.assigner.serve(choice, grounds, available, end_s=state.round_end_s)
+        reasons = self._reasons(choice, happened, is_round=False)
+        granted = state.assigner.serve(choice, reasons, available, end_s=state.round_end_s)
         state.commands += granted
         state.rows_moved()
-        if granted and state.assigner.manners.any_consolidated:
+        if granted and state.assigner.launch_constraints.any_consolidated:
             # A chosen job that found no node leaves its workers to others.
             chosen = (choice.configuration != NONE) | (choice.pair != NONE)
             state.serve_due |= bool((chosen & (jobs["lease"] == NONE)).any())
@@ -600,7 +600,7 @@ class Engine:
             raise InvariantError("leases are in force, but no round runs")
 
     def _check_near(self) -> None:
-        jobs, near = self.jobs, self.state.assigner.manners.consolidated
+        jobs, near = self.jobs, self.state.assigner.launch_constraints.consolidated
         alone = (jobs["lease"] != NONE) & (jobs["configuration"] != NONE)
         for row in np.flatnonzero(alone).tolist():
             if near[jobs["profile"][row], jobs["configuration"][row]]:

@@ -28,7 +28,7 @@ class EngineSettings:
             do, >= 1. Below, who ends sooner goes before who is further behind.
         ahead_rounds: rounds that a job may be ahead of X. With 0, and 1 behind, rounds follow X as
             closely as they can: who is further behind goes first. Some policies always want that,
-            see ``Allocation.by_lag``.
+            see ``Allocation.follow_exactly``.
         carry_credit: whether time promised and not received outlives a new allocation. Off only to
             compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
@@ -62,13 +62,14 @@ class EngineSettings:
     refuse_what_cannot_fit: bool = True
     entities: tuple[Entity, ...] = ()
 
-    def band(self, *, by_lag: bool) -> Band:
+    def band(self, *, follow_exactly: bool) -> Band:
         """Return how far what runs may depart from X.
 
         Args:
-            by_lag: whether rounds are to follow X as closely as they can, see ``Allocation``.
+            follow_exactly: whether rounds are to follow X as closely as they can, see
+                ``Allocation``.
         """
-        if by_lag:
+        if follow_exactly:
             return Band(round_s=self.round_length_s, behind=1.0, ahead=0.0)
         return Band(round_s=self.round_length_s, behind=self.behind_rounds, ahead=self.ahead_rounds)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
@@ -97,8 +98,8 @@ class EngineState:
         leases: in force, in the order in which they were granted.
         stopping: ids of revoked ones, ascending.
         planned: in the order in which they were planned.
-        avoided: see ``Avoidance.dump``.
-        recent: see ``Occasions``, like the next two.
+        avoided: see ``NodeExclusions.dump``.
+        recent: see ``PendingTriggers``, like the next two.
         served: number of these at the time when idle workers were last served.
         to_ask: the fact for which the policy is to be asked.
         usage_half_life_s: see ``Usage``, like the next one.
@@ -106,12 +107,17 @@ class EngineState:
         quotas: in force.
         groups: of jobs, see ``Quotas``.
         reservations: see ``Reservations.dump``; empty if there are no reservations.
-        by_lengths: whether the policy may use the lengths of jobs.
-        by_lag: whether the policy wants rounds to follow X as closely as possible.
+        may_use_remaining_work: whether the policy may use the lengths of jobs.
+        follow_exactly: whether the policy wants rounds to follow X as closely as possible.
         completed_worker_s: see ``Problem``.
         search: the attributes of ``SearchSchedule``.
         restarts_s: (N, J) see ``JobTable``; None in snapshots of release 0.2.
     """
+
+    #: Field -> its name in stored snapshots.
+    STORED_NAMES: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"may_use_remaining_work": "by_lengths", "follow_exactly": "by_lag"}
+    )
 
     now_s: float
     time_dependent: bool
@@ -152,8 +158,8 @@ class EngineState:
     quotas: tuple[Quota, ...] = ()
     groups: tuple[tuple[str, str, bool], ...] = ()
     reservations: Mapping[str, Any] = field(default_factory=dict)
-    by_lengths: bool = True
-    by_lag: bool = False
+    may_use_remaining_work: bool = True
+    follow_exactly: bool = False
     completed_worker_s: FloatArray | None = None
     search: tuple[float, int, int] = (0.0, 0, 1)
     restarts_s: FloatArray | None = None
@@ -162,7 +168,15 @@ class EngineState:
 #: Fields that ``State`` has under the same name.
 _SAME: Final = (
     *("time_dependent", "now_s", "round_number", "round_end_s", "next_number", "generation"),
-    *("question_open", "blocked", "changed", "plan_due", "serve_due", "by_lengths", "by_lag"),
+    *(
+        "question_open",
+        "blocked",
+        "changed",
+        "plan_due",
+        "serve_due",
+        "may_use_remaining_work",
+        "follow_exactly",
+    ),
     "completed_worker_s",
 )
 
@@ -200,9 +214,9 @@ def dump(engine: Engine) -> EngineState:
         stopping=tuple(sorted(book.stopping)),
         planned=tuple(_plan_state(plan) for plan in book.planned.values()),
         avoided=state.assigner.avoidance.dump(),
-        recent=tuple(state.occasions.recent),
-        served=state.occasions.served,
-        to_ask=state.occasions.to_ask,
+        recent=tuple(state.triggers.recent),
+        served=state.triggers.served,
+        to_ask=state.triggers.to_ask,
         usage_half_life_s=state.usage.half_life_s,
         usage_s=engine.usage_s,
         quotas=state.quotas.rules,
@@ -250,7 +264,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     state.jobs.restore(stored.jobs, stored.columns, stored.x, stored.credit_s, stored.restarts_s)
     _restore_pairs(state, stored)
     state.assigner.avoidance.restore(stored.avoided)
-    state.occasions.restore(stored.recent, stored.served, stored.to_ask)
+    state.triggers.restore(stored.recent, stored.served, stored.to_ask)
     state.reservations.restore(stored.reservations)
     workers = state.reservations.workers
     state.fleet.set_set_aside(

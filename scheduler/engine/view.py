@@ -66,7 +66,7 @@ class EngineView:
         held: (W,) workers under leases.
         planned: numbers of the jobs with a planned lease.
         planned_workers: workers of each planned lease, in the same order.
-        barred: (N,) jobs without a configuration, by avoided nodes or future reservations.
+        excluded: (N,) jobs without a configuration, by avoided nodes or future reservations.
         avoided: job number -> (node, times in a row, until when the job avoids it).
         type_of: (W,) type of each worker.
         entities: the entities that were set or have had jobs.
@@ -76,7 +76,7 @@ class EngineView:
         caps_held: (Q,) workers held of each cap.
         set_aside: (W,) workers that were kept for the owner of a reservation.
         reservations: with their workers, in the order in which their windows begin.
-        shunned: job number -> future reservation with workers on which it must not be placed.
+        forbidden_by: job number -> future reservation with workers on which it must not be placed.
         confined: numbers of the waiting jobs that may start within their entity's share only.
     """
 
@@ -96,7 +96,7 @@ class EngineView:
     held: BoolArray
     planned: tuple[int, ...]
     planned_workers: tuple[tuple[int, ...], ...]
-    barred: BoolArray
+    excluded: BoolArray
     avoided: Mapping[int, list[tuple[str, int, float]]]
     type_of: IntArray
     entities: tuple[Entity, ...]
@@ -106,7 +106,7 @@ class EngineView:
     caps_held: IntArray
     set_aside: BoolArray
     reservations: tuple[ReservationView, ...]
-    shunned: Mapping[int, Reservation]
+    forbidden_by: Mapping[int, Reservation]
     confined: frozenset[int]
 
     @classmethod
@@ -139,7 +139,7 @@ class EngineView:
             held=engine.held,
             planned=tuple(engine.book.planned),
             planned_workers=tuple(plan.workers for plan in engine.book.planned.values()),
-            barred=engine.kept_away(),
+            excluded=engine.excluded_jobs(),
             avoided={
                 number: avoidance.of(number, now_s)
                 for number in (avoidance.active(now_s) if avoidance else ())
@@ -152,7 +152,7 @@ class EngineView:
             caps_held=caps_held,
             set_aside=engine.fleet.set_aside.copy(),
             reservations=_reservations(engine) if engine.reservations else (),
-            shunned=_shunned(engine) if engine.reservations else {},
+            forbidden_by=_forbidden_by(engine) if engine.reservations else {},
             confined=engine.confined,
         )
 
@@ -181,7 +181,7 @@ def _reservations(engine: Engine) -> tuple[ReservationView, ...]:
     return tuple(views)
 
 
-def _shunned(engine: Engine) -> dict[int, Reservation]:
+def _forbidden_by(engine: Engine) -> dict[int, Reservation]:
     return {
         number: rule
         for rule, numbers, _ in forbidden_workers(engine.state)

@@ -55,7 +55,7 @@ _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
 _CAPPED, _X_ONLY, _UNFUNDED = 64, 128, 256
 #: It may use workers that are set aside; it must not be placed on workers that will be.
-_ENTITLED, _SHUNNED = 512, 1024
+_ENTITLED, _FORBIDDEN = 512, 1024
 #: More than any situation.
 _SITUATIONS = 2048
 
@@ -126,7 +126,7 @@ class WaitingJobs:
         found = (
             (jobs["lease"] != NONE) * _LEASED
             + (jobs["status"] == HELD) * _HELD
-            + ((retry_at_s > engine.now_s) | engine.barred) * _BACKOFF
+            + ((retry_at_s > engine.now_s) | engine.excluded) * _BACKOFF
             + self.quotas.capped * _CAPPED
             + (numbers > newest) * _UNANSWERED
             + shared * _SHARED
@@ -138,7 +138,7 @@ class WaitingJobs:
             members = {i for r in engine.reservations if r.in_force for i in r.members}
             own = [jobs.number_of[i] for i in members if i in jobs.number_of]
             found += np.isin(numbers, own) * _ENTITLED
-            found += np.isin(numbers, list(engine.shunned)) * _SHUNNED
+            found += np.isin(numbers, list(engine.forbidden_by)) * _FORBIDDEN
         bits: list[int] = found.tolist()
         return bits
 
@@ -225,7 +225,7 @@ def reason_of(view: PublishedState, record: JobRecord, glance: WaitingJobs) -> W
     if record.status is JobStatus.RUNNING:
         return None
     number = view.engine.jobs.number_of.get(record.job_id)
-    if number is None or record.parked is not None:
+    if number is None or record.blocked_on is not None:
         return reasons_of(view, record, glance)[0]
     # Of ten thousand jobs most are alike.
     situation = glance.situations[view.engine.jobs.row_of(number)]
@@ -273,9 +273,9 @@ def _outside(record: JobRecord, glance: WaitingJobs) -> list[WaitReason]:
     reasons = []
     if record.status is JobStatus.HELD:
         reasons.append(WaitReason.HELD)
-    if record.parked is not None and record.waits_for:
+    if record.blocked_on is not None and record.waits_for:
         reasons.append(WaitReason.DEPENDENCY)
-    if record.parked is WaitReason.BUDGET:
+    if record.blocked_on is WaitReason.BUDGET:
         reasons.append(WaitReason.BUDGET)
     misfit = glance.misfit(record)
     if misfit is not None:
@@ -318,7 +318,7 @@ def _of_policy(situation: int, *, startable: bool) -> WaitReason:
 
 def _is_kept_out(situation: int, profile: int, glance: WaitingJobs, *, startable: bool) -> bool:
     """Return whether a job waits for workers that are or will be set aside for others."""
-    late = startable and bool(situation & _SHUNNED)
+    late = startable and bool(situation & _FORBIDDEN)
     return late or (not situation & _ENTITLED and glance.kept_from(profile))
 
 
@@ -415,7 +415,7 @@ def _words(
     view: PublishedState, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
 ) -> str:
     policy = view.policy.choice.name
-    why = record.reason and record.parked is None
+    why = record.reason and record.blocked_on is None
     words: Mapping[WaitReason, Callable[[], str]] = {
         WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else SOMEBODY,
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
@@ -448,7 +448,7 @@ def _unblocks(view: PublishedState, record: JobRecord, reason: WaitReason) -> st
 def _reserved_words(view: PublishedState, record: JobRecord) -> str:
     """Return which workers a job cannot have now, their owner, and until when."""
     engine = view.engine
-    late = engine.shunned.get(engine.jobs.number_of.get(record.job_id, NONE))
+    late = engine.forbidden_by.get(engine.jobs.number_of.get(record.job_id, NONE))
     told = [
         f"{len(one.workers)} x {one.rule.worker_type} are kept for {one.rule.owner} until "
         f"{in_words(one.rule.until_s)} (reservation '{one.rule.name}')"

@@ -270,7 +270,8 @@ def stalled_launch(
         bounds: the limits.
 
     Returns:
-        None while it is in time, or if Kubernetes itself reports the trouble: see ``start_failure``.
+        None while it is in time, or if Kubernetes itself reports the trouble
+        (``start_failure``).
     """
     if look.job_over or look.running or look.reason_code:
         return None

@@ -25,11 +25,21 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import JobRow
 
 
-def act_on_jobs(state: ControlState, draft: Transaction, fact: JobActionAsked) -> tuple[Acted, ...]:
+def act_on_jobs(
+    state: ControlState, transaction: Transaction, fact: JobActionAsked
+) -> tuple[Acted, ...]:
     """Apply an action to jobs; one that fails does not affect the others."""
     why = {"reason": fact.reason} if fact.reason else {}
     return tuple(
-        _act(state, draft, job_id, fact.action, fact.rows.get(job_id), actor=fact.actor, why=why)
+        _act(
+            state,
+            transaction,
+            job_id,
+            fact.action,
+            fact.rows.get(job_id),
+            actor=fact.actor,
+            why=why,
+        )
         for job_id in fact.job_ids
     )
 
@@ -61,7 +71,7 @@ def _checked(
 
 def _act(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     job_id: str,
     action: JobAction,
     row: JobRow | None,
@@ -73,9 +83,9 @@ def _act(
     acted = _checked(state, job_id, action, row)
     if record is None:
         if acted.changed and row is not None:
-            _take_up_again(state, draft, row, actor, why)
+            _take_up_again(state, transaction, row, actor, why)
         return acted
-    draft.actors[job_id] = actor
+    transaction.actors[job_id] = actor
     if acted.changed:
         work = {
             JobAction.CANCEL: _cancel,
@@ -83,8 +93,8 @@ def _act(
             JobAction.RELEASE: _release,
             JobAction.REQUEUE: _requeue,
         }[action]
-        work(state, draft, record)
-        draft.note(f"{action.value}_requested", "job", job_id, actor=actor, **why)
+        work(state, transaction, record)
+        transaction.record_event(f"{action.value}_requested", "job", job_id, actor=actor, **why)
     return acted
 
 
@@ -112,7 +122,7 @@ def _check_ended(
 
 
 def _take_up_again(
-    state: ControlState, draft: Transaction, row: JobRow, actor: str, why: Mapping[str, str]
+    state: ControlState, transaction: Transaction, row: JobRow, actor: str, why: Mapping[str, str]
 ) -> None:
     """Let a job that has ended wait again; a completed job starts from step 0.
 
@@ -123,56 +133,58 @@ def _take_up_again(
     record.profile = state.knowledge.profile_of(record.spec, record.job_id)
     state.table_due |= record.profile == profiles
     if record.spec.batch:
-        keep_learner(state, draft)
+        keep_learner(state, transaction)
     declare_missing(state, (record.spec,), state.engine.cluster.type_names)
     if row.status is JobStatus.COMPLETED:
         record.steps_done = 0.0
     record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None
     record.failures = 0
-    record.let_in = Cause(fact=FactKind.JOB_REQUEUED, subject=record.job_id)
+    record.admitted_by = Cause(fact=FactKind.JOB_REQUEUED, subject=record.job_id)
     active = state.jobs.by_id
     record.waits_for = frozenset(other for other in record.spec.depends_on if other in active)
-    record.parked = state.jobs.parked_reason(record)
-    record.reason = "" if record.parked is None else record.parked.value
+    record.blocked_on = state.jobs.parked_reason(record)
+    record.reason = "" if record.blocked_on is None else record.blocked_on.value
     state.jobs.add(record)
-    state.jobs.touch(record, draft.now_s)
-    draft.actors[record.job_id] = actor
+    state.jobs.touch(record, transaction.now_s)
+    transaction.actors[record.job_id] = actor
     words = {"was": row.status.value, **why}
-    draft.note("requeue_requested", "job", record.job_id, actor=actor, **words)
-    if record.parked is None:
-        submit_to_engine(state, draft, record)
+    transaction.record_event("requeue_requested", "job", record.job_id, actor=actor, **words)
+    if record.blocked_on is None:
+        submit_to_engine(state, transaction, record)
 
 
-def _cancel(state: ControlState, draft: Transaction, record: JobRecord) -> None:
-    if record.parked is not None:
-        end_parked(state, draft, record, JobStatus.CANCELLED, "")
+def _cancel(state: ControlState, transaction: Transaction, record: JobRecord) -> None:
+    if record.blocked_on is not None:
+        end_parked(state, transaction, record, JobStatus.CANCELLED, "")
     else:
-        draft.tell(ev.JobCancelled(job_id=record.job_id))
+        transaction.emit(ev.JobCancelled(job_id=record.job_id))
 
 
-def _hold(state: ControlState, draft: Transaction, record: JobRecord) -> None:
-    if record.parked is not None:
+def _hold(state: ControlState, transaction: Transaction, record: JobRecord) -> None:
+    if record.blocked_on is not None:
         record.status = JobStatus.HELD
-        state.jobs.touch(record, draft.now_s)
+        state.jobs.touch(record, transaction.now_s)
         state.jobs.recheck = True
     else:
-        draft.tell(ev.JobHeld(job_id=record.job_id))
+        transaction.emit(ev.JobHeld(job_id=record.job_id))
 
 
-def _release(state: ControlState, draft: Transaction, record: JobRecord) -> None:
-    if record.parked is not None:
+def _release(state: ControlState, transaction: Transaction, record: JobRecord) -> None:
+    if record.blocked_on is not None:
         record.status = JobStatus.WAITING
-        state.jobs.touch(record, draft.now_s)
+        state.jobs.touch(record, transaction.now_s)
         state.jobs.recheck = True
     else:
-        draft.tell(ev.JobReleased(job_id=record.job_id))
+        transaction.emit(ev.JobReleased(job_id=record.job_id))
 
 
-def _requeue(_state: ControlState, draft: Transaction, record: JobRecord) -> None:
-    draft.tell(ev.JobRequeued(job_id=record.job_id))
+def _requeue(_state: ControlState, transaction: Transaction, record: JobRecord) -> None:
+    transaction.emit(ev.JobRequeued(job_id=record.job_id))
 
 
-def change_jobs(state: ControlState, draft: Transaction, fact: JobChangeAsked) -> tuple[Acted, ...]:
+def change_jobs(
+    state: ControlState, transaction: Transaction, fact: JobChangeAsked
+) -> tuple[Acted, ...]:
     """Change weight or deadline of active jobs; one that fails does not affect the others."""
     deadline_s, rows, actor = fact.deadline_s, fact.rows, fact.actor
     results = []
@@ -182,18 +194,20 @@ def change_jobs(state: ControlState, draft: Transaction, fact: JobChangeAsked) -
             results.append(_unchangeable(job_id, rows.get(job_id)))
             continue
         due_s = None if deadline_s == record.deadline_s else deadline_s
-        if late := missed_deadline(due_s, now_s=draft.wall_s):
+        if late := missed_deadline(due_s, now_s=transaction.wall_s):
             results.append(Acted(job_id=job_id, code="invalid", error=late))
             continue
         if wide := _too_heavy(state, record, fact.weight):
             results.append(Acted(job_id=job_id, code="quota", error=wide))
             continue
-        changed = _change_weight(draft, record, fact.weight)
+        changed = _change_weight(transaction, record, fact.weight)
         if deadline_s is not None or fact.clear_deadline:
-            changed |= _change_deadline(draft, record, None if fact.clear_deadline else deadline_s)
+            changed |= _change_deadline(
+                transaction, record, None if fact.clear_deadline else deadline_s
+            )
         if changed:
-            state.jobs.touch(record, draft.now_s)
-            draft.note(
+            state.jobs.touch(record, transaction.now_s)
+            transaction.record_event(
                 "job_changed",
                 "job",
                 job_id,
@@ -222,19 +236,19 @@ def _unchangeable(job_id: str, row: JobRow | None) -> Acted:
     )
 
 
-def _change_weight(draft: Transaction, record: JobRecord, weight: float | None) -> bool:
+def _change_weight(transaction: Transaction, record: JobRecord, weight: float | None) -> bool:
     if weight is None or weight == record.weight:
         return False
     record.weight = weight
-    if record.parked is None:
-        draft.tell(ev.WeightChanged(job_id=record.job_id, weight=weight))
+    if record.blocked_on is None:
+        transaction.emit(ev.WeightChanged(job_id=record.job_id, weight=weight))
     return True
 
 
-def _change_deadline(draft: Transaction, record: JobRecord, deadline_s: float | None) -> bool:
+def _change_deadline(transaction: Transaction, record: JobRecord, deadline_s: float | None) -> bool:
     if deadline_s == record.deadline_s:
         return False
     record.deadline_s = deadline_s
-    if record.parked is None:
-        draft.tell(ev.DeadlineChanged(job_id=record.job_id, deadline_s=deadline_s))
+    if record.blocked_on is None:
+        transaction.emit(ev.DeadlineChanged(job_id=record.job_id, deadline_s=deadline_s))
     return True

@@ -46,10 +46,10 @@ def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
         )
 
 
-def keep_learner(state: ControlState, draft: Transaction) -> None:
+def keep_learner(state: ControlState, transaction: Transaction) -> None:
     """Store the profile of a job with a changeable batch, which an older job may share.
 
     The next leader finds the job by that profile. Its rates differ: its noise is not known yet.
     """
     state.table_due = True
-    draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
+    transaction.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))

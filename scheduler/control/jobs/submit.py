@@ -56,15 +56,17 @@ _NAMED = 5
 
 
 def submit_jobs(
-    state: ControlState, draft: Transaction, fact: JobsSubmitted
+    state: ControlState, transaction: Transaction, fact: JobsSubmitted
 ) -> tuple[Submitted, ...]:
     """Submit jobs; one that is refused does not affect the others."""
     room = room_of(state)
-    return tuple(_submit(state, draft, fact, place, room) for place in range(len(fact.submissions)))
+    return tuple(
+        _submit(state, transaction, fact, place, room) for place in range(len(fact.submissions))
+    )
 
 
 def _submit(
-    state: ControlState, draft: Transaction, fact: JobsSubmitted, place: int, room: Room
+    state: ControlState, transaction: Transaction, fact: JobsSubmitted, place: int, room: Room
 ) -> Submitted:
     item, digest, actor = fact.submissions[place], fact.digests[place], fact.actor
     if not digest:
@@ -76,32 +78,34 @@ def _submit(
         return _repeated(earlier, digest, item.client_id)
     if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in fact.rows):
         return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
-    wrong = missed_deadline(item.spec.deadline_s, now_s=draft.wall_s) or _unread_file(item.spec)
+    wrong = missed_deadline(item.spec.deadline_s, now_s=transaction.wall_s) or _unread_file(
+        item.spec
+    )
     if wrong:
         return Submitted(code="invalid", refusal=wrong)
     refusal = _refusal(state, item.spec, item.owner, fact.rows, room)
     if refusal is not None:
         return refusal
-    record = _record(state, draft, item, item.job_id or fact.job_ids[place])
-    draft.actors[record.job_id] = actor
+    record = _record(state, transaction, item, item.job_id or fact.job_ids[place])
+    transaction.actors[record.job_id] = actor
     if fact.documents and record.spec is item.spec:
-        draft.documents[record.job_id] = fact.documents[place]
+        transaction.documents[record.job_id] = fact.documents[place]
     if item.client_id:
         row = IdempotencyRow(
             scope=item.owner,
             key=item.client_id,
             job_id=record.job_id,
             digest=digest,
-            created_s=draft.now_s,
+            created_s=transaction.now_s,
         )
-        draft.idempotency.append(row)
+        transaction.idempotency.append(row)
         state.remember_key(row)
-    draft.note(
+    transaction.record_event(
         "job_submitted", "job", record.job_id, actor=actor, name=item.spec.name,
         project=item.spec.project, reason=record.reason,
     )  # fmt: skip
-    if record.parked is None:
-        submit_to_engine(state, draft, record)
+    if record.blocked_on is None:
+        submit_to_engine(state, transaction, record)
     return Submitted(job_id=record.job_id, created=True)
 
 
@@ -126,7 +130,9 @@ def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
     return Submitted(job_id=row.job_id)
 
 
-def _record(state: ControlState, draft: Transaction, item: Submission, job_id: str) -> JobRecord:
+def _record(
+    state: ControlState, transaction: Transaction, item: Submission, job_id: str
+) -> JobRecord:
     spec = filled(item.spec, job_id=job_id)
     if state.owners.of(spec.project, item.owner) is None:
         state.owners.give(((spec.project, item.owner),), state.settings)
@@ -134,23 +140,23 @@ def _record(state: ControlState, draft: Transaction, item: Submission, job_id: s
     profile = state.knowledge.profile_of(spec, job_id)
     state.table_due |= profile == profiles
     if spec.batch:
-        keep_learner(state, draft)
+        keep_learner(state, transaction)
     declare_own(state, spec)
     record = JobRecord(
         job_id=job_id,
         number=state.jobs.next_number(),
         spec=spec,
         owner=item.owner,
-        submitted_s=draft.now_s,
+        submitted_s=transaction.now_s,
         profile=profile,
         status=JobStatus.HELD if item.held else JobStatus.WAITING,
         weight=spec.weight,
         deadline_s=spec.deadline_s,
-        updated_s=draft.now_s,
+        updated_s=transaction.now_s,
         waits_for=frozenset(other for other in spec.depends_on if other in state.jobs.by_id),
     )
-    record.parked = state.jobs.parked_reason(record)
-    record.reason = "" if record.parked is None else record.parked.value
+    record.blocked_on = state.jobs.parked_reason(record)
+    record.reason = "" if record.blocked_on is None else record.blocked_on.value
     state.jobs.add(record)
     return record
 

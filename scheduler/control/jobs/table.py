@@ -23,12 +23,12 @@ NEWS_S: Final = 1.0
 NEWS_SHARE: Final = 0.25
 
 
-def renew_table(state: ControlState, draft: Transaction) -> None:
+def renew_table(state: ControlState, transaction: Transaction) -> None:
     """Rebuild the configuration table if profiles, types or throughputs have changed."""
     engine, choice, settings = state.engine, state.policy.choice, state.settings
     # Measurements go to the engine when a round is planned, and not with every report.
     due = state.estimates_due or state.batches_due or state.mixed_due
-    learned = due and any(isinstance(e, ev.TimerFired) for e in draft.events)
+    learned = due and any(isinstance(e, ev.TimerFired) for e in transaction.events)
     if not (state.table_due or learned):
         return
     declare_joined(state)
@@ -46,15 +46,15 @@ def renew_table(state: ControlState, draft: Transaction) -> None:
         tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
     )
     if state.estimates_due:
-        draft.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
+        transaction.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
     if state.batches_due:
-        draft.set(Part.BATCHES.value, state.knowledge.dump(Part.BATCHES))
+        transaction.set(Part.BATCHES.value, state.knowledge.dump(Part.BATCHES))
     if state.mixed_due:
-        draft.set(Part.MIXED_GANGS.value, state.knowledge.dump(Part.MIXED_GANGS))
+        transaction.set(Part.MIXED_GANGS.value, state.knowledge.dump(Part.MIXED_GANGS))
     state.table_due = state.estimates_due = state.batches_due = state.mixed_due = False
     if table is not None:
-        draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
-        draft.tell(ev.ConfigurationsChanged(table=table))
+        transaction.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
+        transaction.emit(ev.ConfigurationsChanged(table=table))
 
 
 def restart_costs(state: ControlState, spec: JobSpec) -> Restarts:
@@ -68,12 +68,12 @@ def restart_costs(state: ControlState, spec: JobSpec) -> Restarts:
     return state.knowledge.launch_s(spec.type_key), state.knowledge.launches_s(spec.type_key)
 
 
-def renew_restarts(state: ControlState, draft: Transaction) -> None:
+def renew_restarts(state: ControlState, transaction: Transaction) -> None:
     """When a round is planned, pass changed restart costs to the engine."""
-    if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in draft.events):
+    if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in transaction.events):
         return
     state.launches_due = False
-    draft.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
+    transaction.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
     jobs, table = state.engine.jobs, state.engine.table
     news: dict[str, Restarts] = {}
     #: profile -> learned restart costs of its jobs, and the (J,) seconds in its configurations.
@@ -95,4 +95,6 @@ def renew_restarts(state: ControlState, draft: Transaction) -> None:
     if news:
         costs = np.array([usual_s for usual_s, _ in news.values()], dtype=float)
         on_some = tuple(some for _, some in news.values())
-        draft.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs, restarts=on_some))
+        transaction.emit(
+            ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs, restarts=on_some)
+        )

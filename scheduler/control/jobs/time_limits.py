@@ -50,17 +50,17 @@ def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
     return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
 
 
-def enforce_time_limits(state: ControlState, draft: Transaction) -> None:
+def enforce_time_limits(state: ControlState, transaction: Transaction) -> None:
     """Cancel jobs that have reached their time limit."""
     for live, most_s in list(_limited(state)):
-        held_s = _held_s(state, live, draft.now_s)
+        held_s = _held_s(state, live, transaction.now_s)
         if held_s >= most_s * (1.0 - 1e-12):
             record = state.jobs.by_id[live.lease.job_id]
             record.time_limit = True
-            record.ending = (JobStatus.FAILED, "time_limit")
+            record.forced_end = (JobStatus.FAILED, "time_limit")
             state.jobs.changed.add(record.job_id)
-            draft.tell(ev.JobCancelled(job_id=record.job_id))
+            transaction.emit(ev.JobCancelled(job_id=record.job_id))
             cause = Cause(fact=FactKind.TIME_LIMIT, subject=record.job_id)
-            draft.give_reason(cause, job=record.job_id)
+            transaction.give_reason(cause, job=record.job_id)
             held_s = round(held_s, 1)
-            draft.note_for(cause, "time_limit", "job", record.job_id, held_s=held_s)
+            transaction.record_event_for(cause, "time_limit", "job", record.job_id, held_s=held_s)

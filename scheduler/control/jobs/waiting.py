@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 DEPENDENCY_FAILED: Final = "dependency_failed"
 
 
-def admit_jobs(state: ControlState, draft: Transaction) -> None:
+def admit_jobs(state: ControlState, transaction: Transaction) -> None:
     """Admit jobs that nothing keeps out any more, and pass changed quotas to the engine."""
     if state.jobs.recheck:
         state.jobs.recheck = False
-        _tell_quotas(state, draft)
-        _admit_parked(state, draft)
+        _tell_quotas(state, transaction)
+        _admit_parked(state, transaction)
 
 
-def _tell_quotas(state: ControlState, draft: Transaction) -> None:
+def _tell_quotas(state: ControlState, transaction: Transaction) -> None:
     """Pass quotas to the engine if they differ from those it knows."""
     engine, limits = state.engine, state.jobs.limits
     quotas = tuple(quota for _, one in sorted(limits.items()) for quota in one.quotas)
@@ -49,42 +49,42 @@ def _tell_quotas(state: ControlState, draft: Transaction) -> None:
         if not job.project and (record := state.jobs.by_id.get(job.job_id)) is not None
     }
     project = changed.pop() if len(changed) == 1 else ""
-    draft.tell(ev.QuotasChanged(quotas=quotas, project=project, owners=owners))
+    transaction.emit(ev.QuotasChanged(quotas=quotas, project=project, owners=owners))
 
 
-def _end_old_waits(state: ControlState, draft: Transaction) -> None:
+def _end_old_waits(state: ControlState, transaction: Transaction) -> None:
     """Let jobs run that the previous release deferred until their quota had room."""
     jobs = state.engine.jobs
     for number in jobs["number"][np.isposinf(jobs["retry_at_s"])].tolist():
         record = state.jobs.by_id.get(jobs.job_of[number].job_id)
         if record is not None:
             record.reason = ""
-            state.jobs.touch(record, draft.now_s)
-            draft.tell(ev.JobDeferred(job_id=record.job_id, until_s=draft.now_s))
+            state.jobs.touch(record, transaction.now_s)
+            transaction.emit(ev.JobDeferred(job_id=record.job_id, until_s=transaction.now_s))
 
 
-def _admit_parked(state: ControlState, draft: Transaction) -> None:
+def _admit_parked(state: ControlState, transaction: Transaction) -> None:
     """Admit jobs that nothing keeps out any more, oldest first."""
-    _end_old_waits(state, draft)
+    _end_old_waits(state, transaction)
     for record in list(state.jobs.parked()):
         reason = state.jobs.parked_reason(record)
         if reason is None:
-            if record.parked is WaitReason.QUOTA:
-                record.let_in = Cause(fact=FactKind.QUOTA_FREED, subject=record.job_id)
-            elif record.parked is WaitReason.BUDGET:
-                record.let_in = FREED
+            if record.blocked_on is WaitReason.QUOTA:
+                record.admitted_by = Cause(fact=FactKind.QUOTA_FREED, subject=record.job_id)
+            elif record.blocked_on is WaitReason.BUDGET:
+                record.admitted_by = FREED
             state.jobs.admit(record)
-            submit_to_engine(state, draft, record)
+            submit_to_engine(state, transaction, record)
         elif record.reason != reason:
-            record.parked = reason
+            record.blocked_on = reason
             record.reason = reason.value
-            state.jobs.touch(record, draft.now_s)
+            state.jobs.touch(record, transaction.now_s)
 
 
-def submit_to_engine(state: ControlState, draft: Transaction, record: JobRecord) -> None:
+def submit_to_engine(state: ControlState, transaction: Transaction, record: JobRecord) -> None:
     """Submit a job to the engine."""
-    if record.let_in is not None:
-        draft.give_reason(record.let_in, job=record.job_id)
+    if record.admitted_by is not None:
+        transaction.give_reason(record.admitted_by, job=record.job_id)
     job = engine_job(
         record.spec,
         job_id=record.job_id,
@@ -97,44 +97,49 @@ def submit_to_engine(state: ControlState, draft: Transaction, record: JobRecord)
         restarts=restart_costs(state, record.spec),
     )
     if state.reservations:
-        entitle_job(state, draft, record)
-    draft.tell(ev.JobSubmitted(job=job, profile=record.profile))
+        entitle_job(state, transaction, record)
+    transaction.emit(ev.JobSubmitted(job=job, profile=record.profile))
 
 
 def after_step(
-    state: ControlState, draft: Transaction, joined: Sequence[NodeState], ended: Sequence[JobRecord]
+    state: ControlState,
+    transaction: Transaction,
+    joined: Sequence[NodeState],
+    ended: Sequence[JobRecord],
 ) -> None:
     """Apply the effects of a step that need no further call of the engine."""
     for node in joined:
         cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
-        draft.note_for(cause, "node_joined", "node", node.name, workers=list(node.types))
+        transaction.record_event_for(
+            cause, "node_joined", "node", node.name, workers=list(node.types)
+        )
     if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
         state.table_due = True
     for record in ended:
         if record.spent:
-            draft.set(f"spent/{record.job_id}", None)
+            transaction.set(f"spent/{record.job_id}", None)
         state.jobs.remove(record.job_id)
         for dependent in list(state.jobs.dependents(record.job_id)):
-            _dependency_ended(state, draft, dependent, record)
+            _dependency_ended(state, transaction, dependent, record)
 
 
 def _dependency_ended(
-    state: ControlState, draft: Transaction, dependent: JobRecord, record: JobRecord
+    state: ControlState, transaction: Transaction, dependent: JobRecord, record: JobRecord
 ) -> None:
     if record.status is JobStatus.COMPLETED:
         dependent.waits_for -= {record.job_id}
-        dependent.let_in = Cause(
+        dependent.admitted_by = Cause(
             fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project
         )
         state.jobs.changed.add(dependent.job_id)
         return
     cause = Cause(fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project)
-    end_parked(state, draft, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED, cause=cause)
+    end_parked(state, transaction, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED, cause=cause)
 
 
 def end_parked(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     record: JobRecord,
     status: JobStatus,
     reason: str,
@@ -143,12 +148,12 @@ def end_parked(
 ) -> None:
     """End a parked job."""
     record.status, record.reason = status, reason
-    record.finished_s = draft.now_s
-    state.jobs.touch(record, draft.now_s)
+    record.finished_s = transaction.now_s
+    state.jobs.touch(record, transaction.now_s)
     state.jobs.remove(record.job_id)
     kind = f"job_{status.value}"
-    actor = draft.actors.get(record.job_id, "")
-    why = draft.cause if cause is None else cause
-    draft.note_for(why, kind, "job", record.job_id, actor=actor, reason=reason)
+    actor = transaction.actors.get(record.job_id, "")
+    why = transaction.cause if cause is None else cause
+    transaction.record_event_for(why, kind, "job", record.job_id, actor=actor, reason=reason)
     for dependent in list(state.jobs.dependents(record.job_id)):
-        _dependency_ended(state, draft, dependent, record)
+        _dependency_ended(state, transaction, dependent, record)

@@ -152,7 +152,7 @@ def _paces(
 
 
 def update_job_records(
-    state: ControlState, draft: Transaction, commands: Sequence[do.Command]
+    state: ControlState, transaction: Transaction, commands: Sequence[do.Command]
 ) -> list[JobRecord]:
     """Update the jobs' records after a step, and collect the rows of leases and history.
 
@@ -162,32 +162,33 @@ def update_job_records(
         The jobs that have ended; they are still in the book.
     """
     touched: set[str] = set()
-    for event in draft.events:
+    for event in transaction.events:
         if isinstance(event, ev.LeaseEnded):
-            touched |= _lease_ended(state, draft, event)
+            touched |= _lease_ended(state, transaction, event)
     final: dict[str, tuple[JobStatus, str]] = {}
     for command in commands:
         match command:
             case do.GrantLease():
-                _granted(state, draft, command)
+                _granted(state, transaction, command)
                 touched.add(command.lease.job_id)
             case do.RecordEvent():
-                _recorded(state, draft, command, final)
+                _recorded(state, transaction, command, final)
     for job_id in sorted(touched - final.keys()):
-        _sync(state, state.jobs.by_id[job_id], draft.now_s)
+        _sync(state, state.jobs.by_id[job_id], transaction.now_s)
     return [
-        _finish(state, state.jobs.by_id[job_id], how, draft.now_s) for job_id, how in final.items()
+        _finish(state, state.jobs.by_id[job_id], how, transaction.now_s)
+        for job_id, how in final.items()
     ]
 
 
-def _granted(state: ControlState, draft: Transaction, command: do.GrantLease) -> None:
+def _granted(state: ControlState, transaction: Transaction, command: do.GrantLease) -> None:
     live = _live_lease(state, command)
     lease = live.lease
     record = state.jobs.by_id[lease.job_id]
     record.attempts = lease.attempt
-    record.started_s = draft.now_s if record.started_s is None else record.started_s
-    draft.attempts[lease.lease_id] = _attempt(live)
-    draft.note_for(
+    record.started_s = transaction.now_s if record.started_s is None else record.started_s
+    transaction.attempts[lease.lease_id] = _attempt(live)
+    transaction.record_event_for(
         own_cause(state, record.job_id, command.cause),
         "lease_granted",
         "job",
@@ -200,11 +201,11 @@ def _granted(state: ControlState, draft: Transaction, command: do.GrantLease) ->
     )
 
 
-def _lease_ended(state: ControlState, draft: Transaction, event: ev.LeaseEnded) -> set[str]:
+def _lease_ended(state: ControlState, transaction: Transaction, event: ev.LeaseEnded) -> set[str]:
     live = state.leases.by_id.get(event.lease_id)
     if live is None:
         return set()
-    end = draft.ends[event.lease_id]
+    end = transaction.ends[event.lease_id]
     record = state.jobs.by_id[live.lease.job_id]
     spec, completed = record.spec, event.reason is EndReason.COMPLETED
     # For a job without steps the engine counts seconds, of an assumed length.
@@ -214,17 +215,17 @@ def _lease_ended(state: ControlState, draft: Transaction, event: ev.LeaseEnded) 
         record.steps_done = event.steps_done
     for member in live.members:
         if member.kept:
-            draft.set(f"ended/{event.lease_id}/{member.node}", None)
-    draft.attempts[event.lease_id] = _attempt(
+            transaction.set(f"ended/{event.lease_id}/{member.node}", None)
+    transaction.attempts[event.lease_id] = _attempt(
         live,
-        ended_s=draft.now_s,
+        ended_s=transaction.now_s,
         end_reason=event.reason,
         steps_done=record.steps_done,
         exit_code=end.exit_code,
         message=end.message,
     )
-    draft.note_for(
-        with_projects(state, _why_ended(draft, live)),
+    transaction.record_event_for(
+        with_projects(state, _why_ended(transaction, live)),
         "lease_ended",
         "job",
         record.job_id,
@@ -233,7 +234,7 @@ def _lease_ended(state: ControlState, draft: Transaction, event: ev.LeaseEnded) 
         **told,
         exit_code=end.exit_code,
         message=end.message,
-        **_launch(state, live, now_s=draft.now_s),
+        **_launch(state, live, now_s=transaction.now_s),
         **measured_use(live),
         **_trouble(end),
     )
@@ -266,36 +267,36 @@ def with_projects(state: ControlState | PublishedState, cause: Cause) -> Cause:
 def own_cause(state: ControlState | PublishedState, job_id: str, cause: Cause) -> Cause:
     """Return the cause of a job's lease; a late admission replaces "it arrived"."""
     record = state.jobs.by_id.get(job_id)
-    told = None if record is None else record.let_in
+    told = None if record is None else record.admitted_by
     if told is not None and cause.fact is FactKind.JOB_ARRIVED and cause.subject == job_id:
         cause = replace(cause, fact=told.fact, subject=told.subject, project=told.project)
     return with_projects(state, cause)
 
 
-def with_reasons(draft: Transaction, commands: Sequence[do.Command]) -> list[do.Command]:
+def with_reasons(transaction: Transaction, commands: Sequence[do.Command]) -> list[do.Command]:
     """Return the engine's commands with the reasons that this decision has recorded."""
-    if not draft.reasons:
+    if not transaction.reasons:
         return list(commands)
     return [
-        replace(command, cause=draft.reason_of(command.cause))
+        replace(command, cause=transaction.reason_of(command.cause))
         if isinstance(command, do.RevokeLease | do.RecordEvent)
         else command
         for command in commands
     ]
 
 
-def _why_ended(draft: Transaction, live: LiveLease) -> Cause:
+def _why_ended(transaction: Transaction, live: LiveLease) -> Cause:
     lease_id = live.lease.lease_id
-    told = draft.ended_by[lease_id]
-    return told if draft.ends[lease_id].reason is LeaseEnd.COMPLETED else live.notice or told
+    told = transaction.ended_by[lease_id]
+    return told if transaction.ends[lease_id].reason is LeaseEnd.COMPLETED else live.notice or told
 
 
-def _why_recorded(state: ControlState, draft: Transaction, command: do.RecordEvent) -> Cause:
+def _why_recorded(state: ControlState, transaction: Transaction, command: do.RecordEvent) -> Cause:
     """Return the cause of an event; if the job's lease was revoked, the revocation's cause."""
     live = state.leases.by_id.get(state.leases.of_job.get(command.subject, NONE))
-    if live is None or live.lease.lease_id not in draft.ended_by:
+    if live is None or live.lease.lease_id not in transaction.ended_by:
         return command.cause
-    cause = _why_ended(draft, live)
+    cause = _why_ended(transaction, live)
     return command.cause if cause.fact is FactKind.NODE_REPORTED else cause
 
 
@@ -310,7 +311,7 @@ def _trouble(end: MemberEnd) -> dict[str, str]:
 
 def _recorded(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     command: do.RecordEvent,
     final: dict[str, tuple[JobStatus, str]],
 ) -> None:
@@ -318,32 +319,32 @@ def _recorded(
     kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
     data = dict(command.data)
     if command.kind == RELEASED:
-        cause = with_projects(state, _why_recorded(state, draft, command))
-        note_released(state, draft, subject, str(data["job"]), cause)
+        cause = with_projects(state, _why_recorded(state, transaction, command))
+        note_released(state, transaction, subject, str(data["job"]), cause)
         return
     if command.kind == "reservation_short":
         kind = "reservation"
-        draft.warnings.append(
+        transaction.warnings.append(
             f"reservation '{subject}' is short of {data['lacking']} workers that are in service"
             if data["lacking"]
             else f"reservation '{subject}' has all its workers again"
         )
     told, record = command.kind, state.jobs.by_id.get(subject)
-    if told in FINAL and record is not None and record.ending is not None:
-        told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]
-    draft.note_for(
-        with_projects(state, _why_recorded(state, draft, command)),
+    if told in FINAL and record is not None and record.forced_end is not None:
+        told, data["reason"] = f"job_{record.forced_end[0].value}", record.forced_end[1]
+    transaction.record_event_for(
+        with_projects(state, _why_recorded(state, transaction, command)),
         told,
         kind,
         subject,
-        actor=draft.actors.get(subject, ""),
+        actor=transaction.actors.get(subject, ""),
         **data,
     )
     status = FINAL.get(command.kind)
     if kind == "job" and status is not None:
         final[subject] = (status, str(data.get("reason", "")))
     elif kind == "job" and command.kind in {"job_held", "job_released"}:
-        _sync(state, state.jobs.by_id[subject], draft.now_s)
+        _sync(state, state.jobs.by_id[subject], transaction.now_s)
         if command.kind == "job_held":
             state.jobs.by_id[subject].reason = str(data.get("reason", ""))
 
@@ -372,7 +373,7 @@ def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
 def _finish(
     state: ControlState, record: JobRecord, how: tuple[JobStatus, str], now_s: float
 ) -> JobRecord:
-    record.status, record.reason = record.ending or how
+    record.status, record.reason = record.forced_end or how
     if record.status is JobStatus.COMPLETED:
         record.steps_done = max(record.steps_done, float(record.spec.total_steps or 0.0))
     record.finished_s = now_s

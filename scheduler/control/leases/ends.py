@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Transaction
 
 
-def end_lease(state: ControlState, draft: Transaction, live: LiveLease) -> None:
+def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) -> None:
     """Report to the engine that a lease has ended, once all of its members have."""
     lease_id = live.lease.lease_id
-    if not live.ended or lease_id in draft.ends or lease_id not in state.leases.by_id:
+    if not live.ended or lease_id in transaction.ends or lease_id not in state.leases.by_id:
         return
     end = live.outcome()
     if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
@@ -41,12 +41,12 @@ def end_lease(state: ControlState, draft: Transaction, live: LiveLease) -> None:
         code = end.reason_code or "NotStarted"
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
         end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
-    time_launch(state, draft, live, over=True)
-    draft.ends[lease_id] = end
-    draft.ended_by[lease_id] = draft.cause
-    steps = safe_steps(state, live, end, now_s=draft.now_s)
-    ran_s = 0.0 if live.running_s is None else max(draft.now_s - live.running_s, 0.0)
-    draft.tell(
+    time_launch(state, transaction, live, over=True)
+    transaction.ends[lease_id] = end
+    transaction.ended_by[lease_id] = transaction.cause
+    steps = safe_steps(state, live, end, now_s=transaction.now_s)
+    ran_s = 0.0 if live.running_s is None else max(transaction.now_s - live.running_s, 0.0)
+    transaction.emit(
         ev.LeaseEnded(
             lease_id=lease_id,
             reason=END_REASON[end.reason],
@@ -58,13 +58,13 @@ def end_lease(state: ControlState, draft: Transaction, live: LiveLease) -> None:
     )
     record = state.jobs.by_id[live.lease.job_id]
     if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
-        record.ending = (JobStatus.FAILED, "out_of_memory")
+        record.forced_end = (JobStatus.FAILED, "out_of_memory")
         why = Cause(fact=FactKind.OUT_OF_MEMORY, subject=record.job_id)
-        draft.give_reason(why, job=record.job_id)
+        transaction.give_reason(why, job=record.job_id)
         state.jobs.changed.add(record.job_id)
-        draft.tell(ev.JobCancelled(job_id=record.job_id))
+        transaction.emit(ev.JobCancelled(job_id=record.job_id))
     trouble = trouble_of(end.reason_code, end.message)
-    spend_retry(state, draft, record, category_of(end.reason, trouble), revoked=live.revoked)
+    spend_retry(state, transaction, record, category_of(end.reason, trouble), revoked=live.revoked)
 
 
 def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
@@ -75,7 +75,7 @@ def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
 
 def end_member(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     live: LiveLease,
     node: str,
     end: MemberEnd,
@@ -86,7 +86,7 @@ def end_member(
 
     Args:
         state: control's.
-        draft: the current decision.
+        transaction: the current decision.
         live: the lease.
         node: the node on which its processes have ended.
         end: how they ended.
@@ -103,26 +103,26 @@ def end_member(
                 # Its node forgets the end, and would start the lease again if the desired set had
                 # it.
                 member.kept = True
-                draft.set(f"ended/{live.lease.lease_id}/{node}", asdict(end))
+                transaction.set(f"ended/{live.lease.lease_id}/{node}", asdict(end))
     if end.reason is LeaseEnd.RELEASED:
-        by_s = draft.now_s + stop_time_s(state, live.lease.job_id)
+        by_s = transaction.now_s + stop_time_s(state, live.lease.job_id)
         state.leases.let_others_leave(live, by_s=by_s)
     elif end.reason is not LeaseEnd.COMPLETED:
         state.leases.stop_others(live)
-    end_lease(state, draft, live)
+    end_lease(state, transaction, live)
 
 
-def expire_leases(state: ControlState, draft: Transaction) -> None:
+def expire_leases(state: ControlState, transaction: Transaction) -> None:
     """Mark leases as lost that no report ended by their deadlines; nothing runs under them."""
     settings = state.settings
-    for live in state.leases.overdue(draft.now_s, after_s=settings.margin_s):
+    for live in state.leases.overdue(transaction.now_s, after_s=settings.margin_s):
         for member in live.members:
             node = state.nodes.by_name.get(member.node)
             # After a restart every node first gets its time to report how its leases ended.
             if (
                 node is not None
                 and node.last_seen_s is None
-                and draft.now_s - node.since_s <= settings.node_timeout_s
+                and transaction.now_s - node.since_s <= settings.node_timeout_s
             ):
                 continue
             if node is not None and member.end is None and is_young(live, node):
@@ -131,12 +131,12 @@ def expire_leases(state: ControlState, draft: Transaction) -> None:
                 reason=LeaseEnd.LOST,
                 message=f"node '{member.node}' did not say how the lease ended",
             )
-            draft.cause = Cause(fact=FactKind.LEASE_EXPIRED, subject=member.node)
-            end_member(state, draft, live, member.node, end)
-            draft.cause = TIME_PASSES
+            transaction.cause = Cause(fact=FactKind.LEASE_EXPIRED, subject=member.node)
+            end_member(state, transaction, live, member.node, end)
+            transaction.cause = TIME_PASSES
 
 
-def give_up_starts(state: ControlState, draft: Transaction) -> None:
+def give_up_starts(state: ControlState, transaction: Transaction) -> None:
     """Revoke leases that do not run on each of their nodes in time.
 
     An agent ends a lease that it cannot start. This is for an agent that hangs or cannot end it.
@@ -147,15 +147,17 @@ def give_up_starts(state: ControlState, draft: Transaction) -> None:
         if all(member.ran or member.end is not None for member in live.members):
             del starting[lease_id]
             continue
-        if live.revoked or live.lease.lease_id in draft.ends:
+        if live.revoked or live.lease.lease_id in transaction.ends:
             continue
-        late = [m.node for m in live.members if _is_late(state, live, m, draft.now_s - most_s)]
+        late = [
+            m.node for m in live.members if _is_late(state, live, m, transaction.now_s - most_s)
+        ]
         if late:
             why = RevokeReason.NOT_STARTED.value
-            draft.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
+            transaction.emit(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
             cause = Cause(fact=FactKind.START_LATE, subject=live.lease.job_id)
-            draft.give_reason(cause, job=live.lease.job_id)
-            draft.note_for(
+            transaction.give_reason(cause, job=live.lease.job_id)
+            transaction.record_event_for(
                 cause,
                 "lease_overdue",
                 "job",

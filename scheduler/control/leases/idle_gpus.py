@@ -26,10 +26,10 @@ IDLE = "idle"
 
 
 def take_use(
-    state: ControlState, draft: Transaction, live: LiveLease, member: Member, told: GpuUse
+    state: ControlState, transaction: Transaction, live: LiveLease, member: Member, told: GpuUse
 ) -> None:
     """Take in the use of a lease's GPUs on one node."""
-    before, now_s = live.uses.get(member.rank), draft.now_s
+    before, now_s = live.uses.get(member.rank), transaction.now_s
     if (gpu := add_reported_use(live, member, told, now_s)) is not live.gpu:
         live.gpu = gpu
         state.leases.unstored_use.add(live.lease.lease_id)
@@ -53,10 +53,12 @@ def take_use(
     if idle_since_s is None and live.idle_told:
         live.idle_told = False
         state.leases.touched.add(live.lease.lease_id)
-        draft.note("job_busy", "job", live.lease.job_id, use_percent=round(100.0 * share, 1))
+        transaction.record_event(
+            "job_busy", "job", live.lease.job_id, use_percent=round(100.0 * share, 1)
+        )
 
 
-def check_idle_jobs(state: ControlState, draft: Transaction) -> None:
+def check_idle_jobs(state: ControlState, transaction: Transaction) -> None:
     """Report jobs that have been idle for long, and end those that an operator wants ended."""
     settings = state.settings.idle
     for lease_id in sorted(state.leases.used):
@@ -69,9 +71,9 @@ def check_idle_jobs(state: ControlState, draft: Transaction) -> None:
         if settings.after_s and idle_s >= settings.after_s and not live.idle_told:
             live.idle_told = True
             state.leases.touched.add(lease_id)
-            draft.note("job_idle", "job", live.lease.job_id, **_figures(live, idle_s))
+            transaction.record_event("job_idle", "job", live.lease.job_id, **_figures(live, idle_s))
         if settings.stop_after_s and idle_s >= settings.stop_after_s:
-            _stop(state, draft, live, idle_s)
+            _stop(state, transaction, live, idle_s)
 
 
 def measured_use(live: LiveLease) -> dict[str, Any]:
@@ -91,16 +93,16 @@ def _figures(live: LiveLease, idle_s: float) -> dict[str, Any]:
     }
 
 
-def _stop(state: ControlState, draft: Transaction, live: LiveLease, idle_s: float) -> None:
+def _stop(state: ControlState, transaction: Transaction, live: LiveLease, idle_s: float) -> None:
     record = state.jobs.by_id[live.lease.job_id]
     settings = state.settings.idle
-    if record.ending is not None or record.project in settings.exempt_projects:
+    if record.forced_end is not None or record.project in settings.exempt_projects:
         return
-    record.ending = (JobStatus.FAILED, IDLE)
+    record.forced_end = (JobStatus.FAILED, IDLE)
     state.jobs.changed.add(record.job_id)
-    draft.tell(ev.JobCancelled(job_id=record.job_id))
+    transaction.emit(ev.JobCancelled(job_id=record.job_id))
     cause = Cause(fact=FactKind.IDLE, subject=record.job_id)
-    draft.give_reason(cause, job=record.job_id)
+    transaction.give_reason(cause, job=record.job_id)
     bounds = {"least_percent": settings.use_percent, "stop_after_s": settings.stop_after_s}
     figures = _figures(live, idle_s) | bounds
-    draft.note_for(cause, "idle_limit", "job", record.job_id, **figures)
+    transaction.record_event_for(cause, "idle_limit", "job", record.job_id, **figures)

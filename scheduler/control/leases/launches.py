@@ -23,13 +23,13 @@ _SURE = frozenset({Source.MEASURED, Source.DECLARED})
 
 
 def time_launch(
-    state: ControlState, draft: Transaction, live: LiveLease, *, over: bool = False
+    state: ControlState, transaction: Transaction, live: LiveLease, *, over: bool = False
 ) -> None:
     """Learn how long the launch of a lease took, once its reports show it.
 
     Args:
         state: control's.
-        draft: the current decision.
+        transaction: the current decision.
         live: the lease.
         over: whether it has ended, so that no further report comes. If it had one report, the known
             throughput of the job gives how long the job had run until then.
@@ -50,7 +50,7 @@ def time_launch(
     runs_s = first_s if live.running_s is None else live.running_s
     began_s = min(max(first_s - done / steps_per_s, runs_s), first_s)
     live.launch_s = max(began_s - live.lease.start_s, 0.0)
-    draft.launches.append({"first_step": live.launch_s})
+    transaction.launches.append({"first_step": live.launch_s})
     if state.settings.learn:
         job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
         key = job_type, len(live.lease.workers), live.worker_type

@@ -90,16 +90,16 @@ def own_speed(live: LiveLease) -> tuple[float, float]:
     return ((steps - before) / stretch_s, stretch_s) if stretch_s > 0 else (0.0, 0.0)
 
 
-def flush_progress(state: ControlState, draft: Transaction) -> None:
+def flush_progress(state: ControlState, transaction: Transaction) -> None:
     """Pass to the engine the progress reported since the last turn."""
-    if any(isinstance(event, ev.TimerFired) for event in draft.events):
+    if any(isinstance(event, ev.TimerFired) for event in transaction.events):
         by_time = {
-            lease_id: _run_by_time(state, live, now_s=draft.now_s)
+            lease_id: _run_by_time(state, live, now_s=transaction.now_s)
             for lease_id, live in state.leases.by_id.items()
             if not live.counted and live.running_s is not None
         }
         if (told := revised_lengths(state, by_time)) is not None:
-            draft.tell(told)
+            transaction.emit(told)
         state.progress |= by_time
     if not state.progress:
         return
@@ -109,9 +109,9 @@ def flush_progress(state: ControlState, draft: Transaction) -> None:
     waits = (rows != NONE) & (state.engine.jobs["wasted"][rows] > 0)
     saved = [i for i in lease_ids[waits].tolist() if _has_saved(state.leases.by_id[i])]
     if saved:
-        draft.tell(ev.WorkSaved(lease_ids=np.array(saved, dtype=np.int64)))
+        transaction.emit(ev.WorkSaved(lease_ids=np.array(saved, dtype=np.int64)))
     state.progress.clear()
-    draft.tell(ev.ProgressReported(lease_ids=lease_ids, steps_done=steps))
+    transaction.emit(ev.ProgressReported(lease_ids=lease_ids, steps_done=steps))
 
 
 def _has_saved(live: LiveLease) -> bool:

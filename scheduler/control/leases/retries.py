@@ -77,27 +77,27 @@ def budget_of(spec: JobSpec, category: Category) -> int | None:
 
 def spend_retry(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     record: JobRecord,
     category: Category | None,
     *,
     revoked: str = "",
 ) -> None:
     """Count an end of a lease against the job's limit; one too many ends the job as failed."""
-    if category is None or revoked in _ASKED_FOR or record.ending is not None:
+    if category is None or revoked in _ASKED_FOR or record.forced_end is not None:
         return
     most = budget_of(record.spec, category)
     if most is None:
         return
     spent = record.spent.get(category.value, 0) + 1
     record.spent = {**record.spent, category.value: spent}  # a new one: copies share the old
-    draft.set(f"spent/{record.job_id}", dict(record.spent))
+    transaction.set(f"spent/{record.job_id}", dict(record.spent))
     state.jobs.changed.add(record.job_id)
     if spent > most:
-        record.ending = (JobStatus.FAILED, f"too_many_{category.value}")
+        record.forced_end = (JobStatus.FAILED, f"too_many_{category.value}")
         cause = Cause(fact=FactKind.RETRIES_SPENT, subject=record.job_id)
-        draft.give_reason(cause, job=record.job_id)
-        draft.tell(ev.JobCancelled(job_id=record.job_id))
+        transaction.give_reason(cause, job=record.job_id)
+        transaction.emit(ev.JobCancelled(job_id=record.job_id))
 
 
 def retries_in_words(record: JobRecord) -> str:

@@ -55,60 +55,60 @@ _OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Troubl
 
 
 def note_end(
-    state: ControlState, draft: Transaction, live: LiveLease, name: str, end: MemberEnd
+    state: ControlState, transaction: Transaction, live: LiveLease, name: str, end: MemberEnd
 ) -> None:
     """Take in how a lease ended on a node, as the node reports it."""
     job_id = live.lease.job_id
     trouble = trouble_of(end.reason_code, end.message)
     category = category_of(end.reason, trouble)
-    ran_s = 0.0 if live.running_s is None else draft.now_s - live.running_s
+    ran_s = 0.0 if live.running_s is None else transaction.now_s - live.running_s
     if end.reason is LeaseEnd.COMPLETED:
-        _note_completion(state, draft, live)
+        _note_completion(state, transaction, live)
     if end.reason is LeaseEnd.COMPLETED or ran_s >= GOT_ON_S:
         state.health.sudden.pop(name, None)
     if category is None or live.revoked or not state.settings.quarantine_after:
         return
     said = end.message or (f"exit code {end.exit_code}" if end.exit_code is not None else "")
     said = said[:LONGEST_SAID]
-    fault = JobFailure(job_id=job_id, at_s=draft.now_s, category=category.value, said=said)
+    fault = JobFailure(job_id=job_id, at_s=transaction.now_s, category=category.value, said=said)
     if category is Category.NODE_FAULT and trouble in _OWN:
-        _hold_against(state, draft, name, fault)
+        _hold_against(state, transaction, name, fault)
     elif end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM} and category is not Category.IMAGE:
         failures = state.health.failures.setdefault(job_id, deque(maxlen=MOST_FAULTS))
         failures.append((name, fault))
         if ran_s < GOT_ON_S:
-            _suspect(state, draft, name, fault)
+            _suspect(state, transaction, name, fault)
 
 
-def _note_completion(state: ControlState, draft: Transaction, live: LiveLease) -> None:
+def _note_completion(state: ControlState, transaction: Transaction, live: LiveLease) -> None:
     """Count earlier failures of a job against their nodes, since it completed elsewhere."""
     failures = state.health.failures.pop(live.lease.job_id, ())
     for name, fault in failures:
         if name not in live.nodes:
-            _hold_against(state, draft, name, fault)
+            _hold_against(state, transaction, name, fault)
 
 
 def drop_evidence(
-    state: ControlState, draft: Transaction, node: NodeState, *, actor: str = ""
+    state: ControlState, transaction: Transaction, node: NodeState, *, actor: str = ""
 ) -> None:
     """Drop all evidence against a node; the caller brings its workers back."""
     state.health.trust(node.name)
     if node.doubt is not None:
         node.doubt = None
-        draft.set(f"doubt/{node.name}", None, actor=actor)
+        transaction.set(f"doubt/{node.name}", None, actor=actor)
 
 
-def check_node_health(state: ControlState, draft: Transaction) -> None:
+def check_node_health(state: ControlState, transaction: Transaction) -> None:
     """Try nodes again that were avoided for long enough, and report slow ones."""
     for node in state.nodes.by_name.values():
-        if node.doubt is not None and node.doubt.until_s <= draft.now_s:
-            drop_evidence(state, draft, node)
+        if node.doubt is not None and node.doubt.until_s <= transaction.now_s:
+            drop_evidence(state, transaction, node)
             state.nodes.touch(node.name)
-            apply_order(draft, node)
-            draft.note("node_tried_again", "node", node.name)
+            apply_order(transaction, node)
+            transaction.record_event("node_tried_again", "node", node.name)
     measured, state.health.measured = state.health.measured, set()
     for name in sorted(measured & state.nodes.by_name.keys()):
-        _tell_speed(state, draft, state.nodes.by_name[name])
+        _tell_speed(state, transaction, state.nodes.by_name[name])
 
 
 def doubt_in_words(node: NodeState) -> str:
@@ -134,25 +134,27 @@ def without_jobs(reason: str) -> str:
     return _OF_A_LEASE.sub("processes of a lease cannot be killed", _A_POD.sub("a pod", reason))
 
 
-def _hold_against(state: ControlState, draft: Transaction, name: str, fault: JobFailure) -> None:
+def _hold_against(
+    state: ControlState, transaction: Transaction, name: str, fault: JobFailure
+) -> None:
     node = state.nodes.by_name.get(name)
     if node is None or node.lost:
         return
     faults = state.health.faults.setdefault(name, deque(maxlen=MOST_FAULTS))
     faults.append(fault)
-    recent = [one for one in faults if draft.now_s - one.at_s <= WINDOW_S]
+    recent = [one for one in faults if transaction.now_s - one.at_s <= WINDOW_S]
     recent.sort(key=lambda one: one.at_s)
     counted = min(len({one.job_id for one in recent}), _occasions(recent))
     most = state.settings.quarantine_after
     if node.order is not None or (node.doubt is not None and node.doubt.lasts):
         return
     if counted >= most:
-        _doubt(state, draft, node, recent, until_s=math.inf)
+        _doubt(state, transaction, node, recent, until_s=math.inf)
     elif counted >= max(most - 1, 2) and node.doubt is None:
-        _doubt(state, draft, node, recent, until_s=draft.now_s + AVOID_S)
+        _doubt(state, transaction, node, recent, until_s=transaction.now_s + AVOID_S)
 
 
-def _suspect(state: ControlState, draft: Transaction, name: str, fault: JobFailure) -> None:
+def _suspect(state: ControlState, transaction: Transaction, name: str, fault: JobFailure) -> None:
     """Avoid a node for a while if jobs of different types failed there at once, and only there."""
     health, job_id = state.health, fault.job_id
     elsewhere = {other for other, _ in health.failures[job_id]} - {name}
@@ -164,11 +166,11 @@ def _suspect(state: ControlState, draft: Transaction, name: str, fault: JobFailu
     found = health.sudden.setdefault(name, {})
     found[job_id] = state.jobs.by_id[job_id].spec.type_key, fault
     for known, (_, earlier) in list(found.items()):
-        if draft.now_s - earlier.at_s > WINDOW_S or len(found) > MOST_FAULTS:
+        if transaction.now_s - earlier.at_s > WINDOW_S or len(found) > MOST_FAULTS:
             del found[known]
     if len({kind for kind, _ in found.values()}) >= max(state.settings.quarantine_after - 1, 2):
         faults = [fault for _, fault in health.sudden.pop(name).values()]
-        _doubt(state, draft, node, faults, until_s=draft.now_s + AVOID_S)
+        _doubt(state, transaction, node, faults, until_s=transaction.now_s + AVOID_S)
 
 
 def _occasions(faults: Sequence[JobFailure]) -> int:
@@ -182,7 +184,7 @@ def _occasions(faults: Sequence[JobFailure]) -> int:
 
 def _doubt(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     node: NodeState,
     faults: Sequence[JobFailure],
     *,
@@ -192,17 +194,17 @@ def _doubt(
     cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
     shown = [dict(one) for one in evidence]
     if not _has_room(state, node):
-        draft.note_for(cause, "node_suspected", "node", node.name, evidence=shown)
+        transaction.record_event_for(cause, "node_suspected", "node", node.name, evidence=shown)
         return
-    node.doubt = Doubt(since_s=draft.now_s, until_s=until_s, evidence=evidence)
+    node.doubt = Doubt(since_s=transaction.now_s, until_s=until_s, evidence=evidence)
     state.nodes.touch(node.name)
-    draft.set(f"doubt/{node.name}", node.doubt.to_data())
-    apply_order(draft, node)
+    transaction.set(f"doubt/{node.name}", node.doubt.to_data())
+    apply_order(transaction, node)
     if not node.doubt.lasts:
-        draft.note_for(cause, "node_avoided", "node", node.name, evidence=shown)
+        transaction.record_event_for(cause, "node_avoided", "node", node.name, evidence=shown)
     else:
-        draft.note_for(cause, "node_quarantined", "node", node.name, evidence=shown)
-        draft.warnings.append(
+        transaction.record_event_for(cause, "node_quarantined", "node", node.name, evidence=shown)
+        transaction.warnings.append(
             f"node '{node.name}' is {doubt_in_words(node)}; `leasehold uncordon {node.name}` "
             "takes it back"
         )
@@ -225,7 +227,7 @@ def _has_room(state: ControlState, node: NodeState) -> bool:
     )
 
 
-def _tell_speed(state: ControlState, draft: Transaction, node: NodeState) -> None:
+def _tell_speed(state: ControlState, transaction: Transaction, node: NodeState) -> None:
     speed = state.health.relative_speed(node.name)
     if speed is None:
         return
@@ -233,13 +235,15 @@ def _tell_speed(state: ControlState, draft: Transaction, node: NodeState) -> Non
     relative = round(speed, 3)
     if node.slow is None and speed <= SLOW:
         node.slow = relative
-        draft.note_for(cause, "node_slow", "node", node.name, relative_speed=relative)
-        draft.warnings.append(
+        transaction.record_event_for(cause, "node_slow", "node", node.name, relative_speed=relative)
+        transaction.warnings.append(
             f"jobs run on node '{node.name}' at {speed:.0%} of the speed of others of its type"
         )
     elif node.slow is not None and speed >= FAST_AGAIN:
         node.slow = None
-        draft.note_for(cause, "node_fast_again", "node", node.name, relative_speed=relative)
+        transaction.record_event_for(
+            cause, "node_fast_again", "node", node.name, relative_speed=relative
+        )
     else:
         return
     state.nodes.touch(node.name)

@@ -67,7 +67,7 @@ def _queue(state: ControlState) -> Iterable[JobRecord]:
     """Return the first waiting job of each profile and image; of ten thousand most are alike."""
     first: dict[tuple[int, str], JobRecord] = {}
     for record in state.jobs.by_id.values():
-        if record.status is JobStatus.WAITING and record.parked is None and record.spec.image:
+        if record.status is JobStatus.WAITING and record.blocked_on is None and record.spec.image:
             first.setdefault((record.profile, record.spec.image), record)
     return first.values()
 

@@ -65,7 +65,7 @@ def inventory_of(state: ControlState, fact: NodeReported) -> AcceptedWorkers:
 
 
 def check_inventory(
-    state: ControlState, draft: Transaction, fact: NodeReported, inventory: AcceptedWorkers
+    state: ControlState, transaction: Transaction, fact: NodeReported, inventory: AcceptedWorkers
 ) -> None:
     """Approve the first report of an enrolled agent, and report refused workers.
 
@@ -75,25 +75,31 @@ def check_inventory(
     node = state.nodes.by_name.get(name)
     before = () if node is None else node.indices
     if inventory.indices != before:
-        draft.set(f"indices/{name}", list(inventory.indices) or None)
+        transaction.set(f"indices/{name}", list(inventory.indices) or None)
     first = Counter(inventory.types)
     if fact.enrolled and first and name not in state.nodes.approved:
-        _approve(state, draft, name, first)
-        draft.note("workers_approved", "node", name, approved=_few(first), by="first_report")
+        _approve(state, transaction, name, first)
+        transaction.record_event(
+            "workers_approved", "node", name, approved=_few(first), by="first_report"
+        )
     told = {} if node is None else node.refused
-    if inventory.refused and inventory.refused != told and state.nodes.may_tell(name, draft.now_s):
+    if (
+        inventory.refused
+        and inventory.refused != told
+        and state.nodes.may_tell(name, transaction.now_s)
+    ):
         approved = state.nodes.approved[name]
-        draft.note(
+        transaction.record_event(
             "workers_refused", "node", name, refused=inventory.refused, approved=_few(approved)
         )
-        draft.warnings.append(
+        transaction.warnings.append(
             f"node '{name}' reports workers beyond those that are approved: "
             f"{in_words(inventory.refused)}; they are refused, and `leasehold approve {name}` "
             "takes them"
         )
 
 
-def approve_workers(state: ControlState, draft: Transaction, fact: WorkersApproved) -> None:
+def approve_workers(state: ControlState, transaction: Transaction, fact: WorkersApproved) -> None:
     """Set the approved workers of a node; its next report is checked against them.
 
     Raises:
@@ -108,8 +114,8 @@ def approve_workers(state: ControlState, draft: Transaction, fact: WorkersApprov
     approved = {name: count for name, count in sorted(fact.workers.items()) if count}
     if state.nodes.approved.get(fact.node) == approved:
         return
-    _approve(state, draft, fact.node, approved, actor=fact.actor)
-    draft.note(
+    _approve(state, transaction, fact.node, approved, actor=fact.actor)
+    transaction.record_event(
         "workers_approved", "node", fact.node, actor=fact.actor, approved=approved, by=fact.by
     )
 
@@ -121,7 +127,7 @@ def in_words(workers: Mapping[str, int]) -> str:
 
 def _approve(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     name: str,
     approved: Mapping[str, int],
     *,
@@ -129,7 +135,7 @@ def _approve(
 ) -> None:
     # A new mapping each time: the view shares it.
     state.nodes.approved = {**state.nodes.approved, name: dict(approved)}
-    draft.set(f"approved/{name}", dict(approved), actor=actor)
+    transaction.set(f"approved/{name}", dict(approved), actor=actor)
     state.nodes.forget_told(name)
     state.nodes.touch(name)
 

@@ -40,7 +40,7 @@ MOST_NAMED = 20
 OTHER_AGENT_S = 30.0
 
 
-def take_report(state: ControlState, draft: Transaction, fact: NodeReported) -> None:
+def take_report(state: ControlState, transaction: Transaction, fact: NodeReported) -> None:
     """Take in an agent's report; a report that is older than the newest one changes nothing.
 
     Raises:
@@ -57,50 +57,54 @@ def take_report(state: ControlState, draft: Transaction, fact: NodeReported) -> 
     inventory = inventory_of(state, fact)
     types, indices = inventory.types, inventory.indices
     _check_types(state, types)
-    if node is not None and not _is_news(state, draft, node, report):
+    if node is not None and not _is_news(state, transaction, node, report):
         return
-    _note_sharing(draft, node, report, types)
-    _note_agent(draft, node, report)
-    _note_lost_entries(state, draft, report)
+    _note_sharing(transaction, node, report, types)
+    _note_agent(transaction, node, report)
+    _note_lost_entries(state, transaction, report)
     changed = node is not None and (types, indices) != (node.types, node.indices)
     if node is not None and changed:
-        _check_changes(state, draft, node)
-    joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in draft.events)
+        _check_changes(state, transaction, node)
+    joins = any(
+        isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in transaction.events
+    )
     if node is None:
-        check_inventory(state, draft, fact, inventory)
+        check_inventory(state, transaction, fact, inventory)
         if not joins:
-            _join(state, draft, report.node, types)
-        draft.met.append(fact)
+            _join(state, transaction, report.node, types)
+        transaction.met.append(fact)
         return
     other = (report.place, report.incarnation) != (node.place, node.incarnation)
     if report.crashed and other and not node.lost:
-        note_death(state, draft, node, {lease.lease_id for lease in report.leases})
-    check_inventory(state, draft, fact, inventory)
-    store_report(state, draft, fact, inventory)
+        note_death(state, transaction, node, {lease.lease_id for lease in report.leases})
+    check_inventory(state, transaction, fact, inventory)
+    store_report(state, transaction, fact, inventory)
     if changed:
         if not joins:  # two such reports in one decision: the next one repeats it
-            state.nodes.note_change(node.name, draft.now_s)
-            _replace(state, draft, node, types)
-        draft.met.append(fact)
+            state.nodes.note_change(node.name, transaction.now_s)
+            _replace(state, transaction, node, types)
+        transaction.met.append(fact)
         return
-    _heed_problems(state, draft, node, report)
-    _take_leases(state, draft, node, report)
+    _heed_problems(state, transaction, node, report)
+    _take_leases(state, transaction, node, report)
 
 
-def _is_news(state: ControlState, draft: Transaction, node: NodeState, report: NodeReport) -> bool:
+def _is_news(
+    state: ControlState, transaction: Transaction, node: NodeState, report: NodeReport
+) -> bool:
     """Return whether a report is the newest of the agent that serves its node, or its successor's.
 
     Raises:
         ConflictError: another agent serves the node.
     """
     if report.place and node.place and report.place != node.place:
-        why = _other_place(state, node, report, now_s=draft.now_s)
-        if why and state.nodes.may_tell(report.place, draft.now_s):
-            draft.warnings.append(why)
+        why = _other_place(state, node, report, now_s=transaction.now_s)
+        if why and state.nodes.may_tell(report.place, transaction.now_s):
+            transaction.warnings.append(why)
         if why:
             raise ConflictError(why)
         return True
-    return node.is_news(report) or _is_left_over(node, report, now_s=draft.now_s)
+    return node.is_news(report) or _is_left_over(node, report, now_s=transaction.now_s)
 
 
 def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, now_s: float) -> str:
@@ -126,12 +130,12 @@ def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, no
     )
 
 
-def _note_agent(draft: Transaction, node: NodeState | None, report: NodeReport) -> None:
+def _note_agent(transaction: Transaction, node: NodeState | None, report: NodeReport) -> None:
     """Store which agent serves a node, so that the next leader knows it."""
     known = None if node is None else (node.place, node.incarnation)
     if known != (report.place, report.incarnation):
         serves = {"place": report.place, "incarnation": report.incarnation}
-        draft.set(f"agent/{report.node}", serves)
+        transaction.set(f"agent/{report.node}", serves)
 
 
 def _is_left_over(node: NodeState, report: NodeReport, *, now_s: float) -> bool:
@@ -161,9 +165,9 @@ def _check_types(state: ControlState, types: tuple[str, ...]) -> None:
         )
 
 
-def _check_changes(state: ControlState, draft: Transaction, node: NodeState) -> None:
+def _check_changes(state: ControlState, transaction: Transaction, node: NodeState) -> None:
     """Refuse workers that change all the time: each change uses new worker numbers permanently."""
-    if state.nodes.changes_since(node.name, draft.now_s - CHANGES_WITHIN_S) < MOST_CHANGES:
+    if state.nodes.changes_since(node.name, transaction.now_s - CHANGES_WITHIN_S) < MOST_CHANGES:
         return
     why = (
         f"the workers of node '{node.name}' have changed {MOST_CHANGES} times within an hour, and "
@@ -171,7 +175,7 @@ def _check_changes(state: ControlState, draft: Transaction, node: NodeState) -> 
         "workers each time (--worker sets them)"
     )
     if state.nodes.is_first_refusal(node.name):
-        draft.warnings.append(
+        transaction.warnings.append(
             f"{why}; its reports are refused until an hour after the first of them"
         )
     raise ConflictError(why)
@@ -179,7 +183,7 @@ def _check_changes(state: ControlState, draft: Transaction, node: NodeState) -> 
 
 def store_report(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     fact: NodeReported,
     inventory: AcceptedWorkers | None = None,
 ) -> None:
@@ -187,7 +191,7 @@ def store_report(
 
     Args:
         state: of the leader.
-        draft: of the decision.
+        transaction: of the decision.
         fact: the report.
         inventory: its accepted workers, if they are known already.
     """
@@ -198,7 +202,7 @@ def store_report(
         node.suspects.clear()
         node.incarnation, node.sequence = report.incarnation, report.sequence
         node.place = report.place
-        node.last_seen_s, node.version = draft.now_s, fact.version
+        node.last_seen_s, node.version = transaction.now_s, fact.version
         inventory = inventory or inventory_of(state, fact)
         node.refused = inventory.refused
         if inventory.types == node.types:
@@ -208,7 +212,7 @@ def store_report(
         state.table_due |= exclusive != node.exclusive
         node.exclusive = exclusive
         if node.silent:
-            end_silence(state, draft, node)
+            end_silence(state, transaction, node)
 
 
 def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
@@ -218,42 +222,46 @@ def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
 
 
 def _note_sharing(
-    draft: Transaction, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
+    transaction: Transaction, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
 ) -> None:
     """Store a node's report on sharing, so that the next leader plans the same from the start."""
     exclusive = _exclusive(report, types)
     if exclusive != (frozenset() if node is None else node.exclusive):
-        draft.set(f"exclusive/{report.node}", sorted(exclusive) or None)
+        transaction.set(f"exclusive/{report.node}", sorted(exclusive) or None)
 
 
 def _joins(event: ev.NodesJoined, name: str) -> bool:
     return any(node.name == name for node in event.nodes)
 
 
-def _join(state: ControlState, draft: Transaction, name: str, types: tuple[str, ...]) -> None:
+def _join(state: ControlState, transaction: Transaction, name: str, types: tuple[str, ...]) -> None:
     known = set(state.engine.cluster.type_names)
-    for event in draft.events:
+    for event in transaction.events:
         if isinstance(event, ev.NodesJoined):
             known |= {worker_type.name for worker_type in event.worker_types}
     new = [WorkerType(name=t) for t in dict.fromkeys(types) if t not in known]
-    draft.tell(ev.NodesJoined(nodes=(Node(name=name, workers=types),), worker_types=tuple(new)))
+    transaction.emit(
+        ev.NodesJoined(nodes=(Node(name=name, workers=types),), worker_types=tuple(new))
+    )
 
 
 def _replace(
-    state: ControlState, draft: Transaction, node: NodeState, types: tuple[str, ...]
+    state: ControlState, transaction: Transaction, node: NodeState, types: tuple[str, ...]
 ) -> None:
     """Retire a node's workers and add its new ones: its hardware was changed."""
     for live, _ in list(state.leases.held_by(node.name)):
         end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
-        end_member(state, draft, live, node.name, end)
-    draft.tell(ev.WorkersRetired(workers=node.workers))
-    draft.set(f"lost/{node.name}", None)
-    draft.note("node_changed", "node", node.name, before=list(node.types), now=list(types))
-    _join(state, draft, node.name, types)
+        end_member(state, transaction, live, node.name, end)
+    transaction.emit(ev.WorkersRetired(workers=node.workers))
+    transaction.set(f"lost/{node.name}", None)
+    transaction.record_event(
+        "node_changed", "node", node.name, before=list(node.types), now=list(types)
+    )
+    _join(state, transaction, node.name, types)
 
 
 def _heed_problems(
-    state: ControlState, draft: Transaction, node: NodeState, report: NodeReport
+    state: ControlState, transaction: Transaction, node: NodeState, report: NodeReport
 ) -> None:
     """Bring the engine's workers in line with a node's report.
 
@@ -284,11 +292,11 @@ def _heed_problems(
     leaving = [i for i in lost if problems[i] == LEAVING]
     if leaving:
         workers = tuple(node.workers[i] for i in leaving)
-        draft.tell(ev.WorkersDrained(workers=workers, by_s=draft.now_s))
-        draft.note("agent_stopped", "node", node.name)
+        transaction.emit(ev.WorkersDrained(workers=workers, by_s=transaction.now_s))
+        transaction.record_event("agent_stopped", "node", node.name)
     if broken := [i for i in lost if problems[i] != LEAVING]:
-        draft.tell(ev.WorkersLost(workers=tuple(node.workers[i] for i in broken)))
-        draft.note(
+        transaction.emit(ev.WorkersLost(workers=tuple(node.workers[i] for i in broken)))
+        transaction.record_event(
             "workers_failed",
             "node",
             node.name,
@@ -296,16 +304,16 @@ def _heed_problems(
         )
     if node.lost:
         node.lost = False
-        draft.note("node_returned", "node", node.name)
-        draft.set(f"lost/{node.name}", None)
-        apply_order(draft, node)
+        transaction.record_event("node_returned", "node", node.name)
+        transaction.set(f"lost/{node.name}", None)
+        apply_order(transaction, node)
     elif back:
-        draft.note("workers_recovered", "node", node.name, workers=back)
-        apply_order(draft, node)
+        transaction.record_event("workers_recovered", "node", node.name, workers=back)
+        apply_order(transaction, node)
 
 
 def _take_leases(
-    state: ControlState, draft: Transaction, node: NodeState, report: NodeReport
+    state: ControlState, transaction: Transaction, node: NodeState, report: NodeReport
 ) -> None:
     told = {lease.lease_id: lease for lease in report.leases}
     current = report.term == state.term
@@ -314,13 +322,13 @@ def _take_leases(
         if lease is not None and lease.nonce not in {"", live.lease.nonce}:
             continue  # another lease of that number, which ends first
         if lease is not None and lease.token == live.lease.token:
-            _take_lease(state, draft, live, member, lease, current=current)
+            _take_lease(state, transaction, live, member, lease, current=current)
         elif member.end is None and current and report.revision >= member.since:
             # An agent lists the leases it holds and is about to start; any other is not there.
-            end_member(state, draft, live, node.name, _missing(member))
+            end_member(state, transaction, live, node.name, _missing(member))
 
 
-def _note_lost_entries(state: ControlState, draft: Transaction, report: NodeReport) -> None:
+def _note_lost_entries(state: ControlState, transaction: Transaction, report: NodeReport) -> None:
     """Warn that the database has lost its newest entries, and name the jobs.
 
     A node shows that by a lease number that was not given out yet, or belongs to another lease, on
@@ -334,9 +342,9 @@ def _note_lost_entries(state: ControlState, draft: Transaction, report: NodeRepo
         or ((live := by_id.get(lease.lease_id)) and lease.nonce not in {"", live.lease.nonce})
     ]
     jobs = sorted({f"'{lease.job_id}'" for lease in unknown if lease.job_id})
-    if not jobs or not state.nodes.may_tell(f"{report.node} lost entries", draft.now_s):
+    if not jobs or not state.nodes.may_tell(f"{report.node} lost entries", transaction.now_s):
         return
-    draft.warnings.append(
+    transaction.warnings.append(
         f"the database has lost its newest entries: node '{report.node}' holds leases of "
         f"{', '.join(jobs[:MOST_NAMED])} that it does not know. They end there. Submit those jobs "
         "again that `leasehold jobs` does not show"
@@ -354,7 +362,7 @@ def _missing(member: Member) -> MemberEnd:
 
 def _take_lease(
     state: ControlState,
-    draft: Transaction,
+    transaction: Transaction,
     live: LiveLease,
     member: Member,
     lease: LeaseReport,
@@ -366,26 +374,26 @@ def _take_lease(
     member.ran |= lease.state is LeaseState.RUNNING
     member.ran |= lease.exit_code is not None or lease.launch_s is not None
     if lease.state is not LeaseState.STARTING and live.running_s is None:
-        live.running_s = draft.now_s
+        live.running_s = transaction.now_s
     if member.rank == 0:
         take_steps(
             state,
             live,
             steps_done=float(lease.steps_done),
             steps_live=float(lease.steps_live),
-            now_s=draft.now_s,
+            now_s=transaction.now_s,
         )
         if live.told is not None and not live.first_step_noted:
             live.first_step_noted = True
-            _note_first_step(draft, live)
-        time_launch(state, draft, live)
+            _note_first_step(transaction, live)
+        time_launch(state, transaction, live)
         if lease.learning is not None:
             take_learning(state, live, lease.learning)
     if lease.gpu is not None:
-        take_use(state, draft, live, member, lease.gpu)
-    _heed_trouble(draft, live, member, lease)
-    _heed_progress(draft, live, member, lease)
-    _take_launch(state, draft, live, member, lease)
+        take_use(state, transaction, live, member, lease.gpu)
+    _heed_trouble(transaction, live, member, lease)
+    _heed_progress(transaction, live, member, lease)
+    _take_launch(state, transaction, live, member, lease)
     changed = state.leases.stepped if _picture(live, member) == before else state.leases.touched
     changed.add(live.lease.lease_id)
     if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
@@ -395,9 +403,9 @@ def _take_lease(
             message=lease.message,
             reason_code=lease.reason_code,
         )
-        note_end(state, draft, live, member.node, end)
+        note_end(state, transaction, live, member.node, end)
         # It still follows the desired set of an earlier leader, and may be about to drop this end.
-        end_member(state, draft, live, member.node, end, forgets=not current)
+        end_member(state, transaction, live, member.node, end, forgets=not current)
 
 
 def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
@@ -407,7 +415,11 @@ def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
 
 
 def _take_launch(
-    state: ControlState, draft: Transaction, live: LiveLease, member: Member, lease: LeaseReport
+    state: ControlState,
+    transaction: Transaction,
+    live: LiveLease,
+    member: Member,
+    lease: LeaseReport,
 ) -> None:
     """Take in the times of a launch, if the node measured it; once for each member of a gang."""
     if lease.launch_s is None or member.launched:
@@ -422,27 +434,31 @@ def _take_launch(
     times = {"image_s": lease.image_s, "launch_s": lease.launch_s, "ready_s": lease.ready_s}
     found: dict[str, Any] = {name: round(s, 3) for name, s in times.items() if s is not None}
     phases = {"image": lease.image_s, "start": lease.launch_s, "ready": lease.ready_s}
-    draft.launches.append({phase: s for phase, s in phases.items() if s is not None})
+    transaction.launches.append({phase: s for phase, s in phases.items() if s is not None})
     found |= {"devices": list(lease.devices)} if lease.devices else {}
     lease_id, node = live.lease.lease_id, member.node
-    draft.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)
+    transaction.record_event(
+        "lease_launched", "job", record.job_id, lease=lease_id, node=node, **found
+    )
 
 
-def _note_first_step(draft: Transaction, live: LiveLease) -> None:
+def _note_first_step(transaction: Transaction, live: LiveLease) -> None:
     """Record the times from the grant to running processes and to the first reported step."""
     lease = live.lease
-    times = {"first_step_s": draft.now_s, "running_s": live.running_s}
+    times = {"first_step_s": transaction.now_s, "running_s": live.running_s}
     found: dict[str, Any] = {
         name: round(s - lease.start_s, 3) for name, s in times.items() if s is not None
     }
-    draft.note("first_step", "job", lease.job_id, lease=lease.lease_id, **found)
+    transaction.record_event("first_step", "job", lease.job_id, lease=lease.lease_id, **found)
 
 
-def _heed_progress(draft: Transaction, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+def _heed_progress(
+    transaction: Transaction, live: LiveLease, member: Member, lease: LeaseReport
+) -> None:
     """Record why a job's steps cannot be read, once for each reason."""
     before, member.progress_problem = member.progress_problem, lease.progress_problem
     if lease.progress_problem not in {"", before}:
-        draft.note(
+        transaction.record_event(
             "progress_off",
             "job",
             live.lease.job_id,
@@ -452,14 +468,16 @@ def _heed_progress(draft: Transaction, live: LiveLease, member: Member, lease: L
         )
 
 
-def _heed_trouble(draft: Transaction, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+def _heed_trouble(
+    transaction: Transaction, live: LiveLease, member: Member, lease: LeaseReport
+) -> None:
     """Record the trouble that keeps a lease from starting, once for each kind."""
     starting = lease.state is LeaseState.STARTING
     words = (lease.reason_code, lease.message) if starting else ("", "")
     before, member.trouble = member.trouble, words
     trouble = trouble_of(*words)
     if trouble is not None and trouble is not trouble_of(*before):
-        draft.note(
+        transaction.record_event(
             "lease_waits",
             "job",
             live.lease.job_id,

@@ -19,46 +19,46 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Transaction
 
 
-def lose_silent_nodes(state: ControlState, draft: Transaction) -> None:
+def lose_silent_nodes(state: ControlState, transaction: Transaction) -> None:
     """Mark nodes as lost that have been silent for ``node_timeout_s``."""
     timeout_s = state.settings.node_timeout_s
-    for node in list(state.nodes.silent(draft.now_s, timeout_s=timeout_s)):
+    for node in list(state.nodes.silent(transaction.now_s, timeout_s=timeout_s)):
         node.lost = True
         state.nodes.touch(node.name)
-        draft.tell(ev.WorkersLost(workers=node.workers))
-        draft.cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
-        draft.give_reason(draft.cause, node=node.name)
-        note_death(state, draft, node)
-        silent_s = round(draft.now_s - node.silent_since(), 1)
-        draft.note("node_lost", "node", node.name, silent_s=silent_s)
-        draft.cause = TIME_PASSES
-        draft.set(f"lost/{node.name}", {"silent_s": silent_s})
+        transaction.emit(ev.WorkersLost(workers=node.workers))
+        transaction.cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
+        transaction.give_reason(transaction.cause, node=node.name)
+        note_death(state, transaction, node)
+        silent_s = round(transaction.now_s - node.silent_since(), 1)
+        transaction.record_event("node_lost", "node", node.name, silent_s=silent_s)
+        transaction.cause = TIME_PASSES
+        transaction.set(f"lost/{node.name}", {"silent_s": silent_s})
 
 
-def cordon_silent_nodes(state: ControlState, draft: Transaction) -> None:
+def cordon_silent_nodes(state: ControlState, transaction: Transaction) -> None:
     """Grant nothing new on nodes that may soon be lost; they keep their leases."""
     timeout_s = state.settings.node_timeout_s
-    for node in list(state.nodes.fall_silent(draft.now_s, timeout_s=timeout_s)):
+    for node in list(state.nodes.fall_silent(transaction.now_s, timeout_s=timeout_s)):
         node.silent = True
         state.nodes.touch(node.name)
         cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
         if node.order is None and node.doubt is None and node.usable:
-            draft.give_reason(cause, node=node.name)
-            draft.tell(ev.WorkersCordoned(workers=node.usable))
-        silent_s = round(draft.now_s - node.silent_since(), 1)
-        draft.note_for(cause, "node_silent", "node", node.name, silent_s=silent_s)
+            transaction.give_reason(cause, node=node.name)
+            transaction.emit(ev.WorkersCordoned(workers=node.usable))
+        silent_s = round(transaction.now_s - node.silent_since(), 1)
+        transaction.record_event_for(cause, "node_silent", "node", node.name, silent_s=silent_s)
 
 
-def end_silence(state: ControlState, draft: Transaction, node: NodeState) -> None:
+def end_silence(state: ControlState, transaction: Transaction, node: NodeState) -> None:
     """Allow new leases again on a node that was silent."""
     node.silent = False
     state.nodes.touch(node.name)
     if node.order is None and node.doubt is None:
-        apply_order(draft, node)
+        apply_order(transaction, node)
 
 
 def note_death(
-    state: ControlState, draft: Transaction, node: NodeState, told: Collection[int] = ()
+    state: ControlState, transaction: Transaction, node: NodeState, told: Collection[int] = ()
 ) -> None:
     """Report to the engine the jobs that may have made an agent die.
 
@@ -68,7 +68,7 @@ def note_death(
 
     Args:
         state: of the leader.
-        draft: the decision.
+        transaction: the decision.
         node: the node of the dead agent.
         told: ids of leases that the next agent found started there.
     """
@@ -81,21 +81,21 @@ def note_death(
     suspects = tuple(dict.fromkeys(node.suspects))
     node.suspects.clear()
     if suspects:
-        draft.tell(ev.AgentDied(node=node.name, job_ids=suspects))
-    draft.note("agent_died", "node", node.name, suspects=list(suspects))
+        transaction.emit(ev.AgentDied(node=node.name, job_ids=suspects))
+    transaction.record_event("agent_died", "node", node.name, suspects=list(suspects))
 
 
-def apply_order(draft: Transaction, node: NodeState) -> None:
+def apply_order(transaction: Transaction, node: NodeState) -> None:
     """Bring a node's workers in the engine in line with its state and its operator's order."""
     usable = node.usable
     if not usable or node.lost:
         return
-    draft.tell(ev.WorkersReturned(workers=usable))
+    transaction.emit(ev.WorkersReturned(workers=usable))
     doubted = node.doubt is not None or node.silent
     if node.order is NodeAction.CORDON or (node.order is None and doubted):
-        draft.tell(ev.WorkersCordoned(workers=usable))
+        transaction.emit(ev.WorkersCordoned(workers=usable))
     elif node.order is NodeAction.DRAIN:
-        draft.tell(ev.WorkersDrained(workers=usable, by_s=draft.now_s))
+        transaction.emit(ev.WorkersDrained(workers=usable, by_s=transaction.now_s))
 
 
 def update_images(state: ControlState) -> None:

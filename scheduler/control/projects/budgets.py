@@ -131,7 +131,7 @@ def take_use(state: ControlState, _draft: Transaction, fact: UseCounted) -> None
         state.budgets.add(fact.sums)
 
 
-def check_budgets(state: ControlState, draft: Transaction) -> None:
+def check_budgets(state: ControlState, transaction: Transaction) -> None:
     """Warn of budgets, stop projects that used them up, and resume them in a new month.
 
     Checked when a round is planned. A project that will have used its budget up by the end of the
@@ -141,43 +141,45 @@ def check_budgets(state: ControlState, draft: Transaction) -> None:
     budgets = state.budgets
     if budgets.since_s is None:
         return
-    budgets.roll(draft.now_s)
-    plans = any(isinstance(e, ev.TimerFired) and e.timer == PLAN for e in draft.events)
+    budgets.roll(transaction.now_s)
+    plans = any(isinstance(e, ev.TimerFired) and e.timer == PLAN for e in transaction.events)
     if not (plans or budgets.due):
         return
     budgets.due = False
-    now_s = max(draft.now_s, state.engine.now_s)
+    now_s = max(transaction.now_s, state.engine.now_s)
     # A stopped project resumes only if its budget has room for one worker for a whole round. The
     # moment by which its jobs left before the round's end is not enough.
     room_s = dict.fromkeys(state.jobs.stopped, state.settings.engine.round_length_s)
     found = spending_by_project(state, now_s=now_s, until_s=state.engine.round_end_s, more_s=room_s)
     for project in sorted({*found, *state.jobs.stopped, *budgets.told}):
-        _judge(state, draft, project, found.get(project))
+        _judge(state, transaction, project, found.get(project))
 
 
 #: The history's event for each new state of a project's budget.
 TOLD: Final = {"spent": "budget_spent", "warned": "budget_warning", "": "budget_free"}
 
 
-def _judge(state: ControlState, draft: Transaction, project: str, spent: Spending | None) -> None:
+def _judge(
+    state: ControlState, transaction: Transaction, project: str, spent: Spending | None
+) -> None:
     part = 0.0 if spent is None else spent.part
     stops, stopped = part >= 1.0, project in state.jobs.stopped
     limits = state.jobs.limits.get(project)
     warning = None if limits is None else limits.budget_warning
     if stops != stopped:
-        _stop_or_resume(state, draft, project, stops=stops)
+        _stop_or_resume(state, transaction, project, stops=stops)
     says = "spent" if stops else "warned" if part >= (warning or WARNING) else ""
     told = state.budgets.told.get(project, "")
     if says == told:
         return
     if says:
         state.budgets.told[project] = says
-        draft.set(f"{KEY}/{project}", {"month_s": state.budgets.month_s, "told": says})
+        transaction.set(f"{KEY}/{project}", {"month_s": state.budgets.month_s, "told": says})
     else:
         del state.budgets.told[project]
-        draft.set(f"{KEY}/{project}", None)
+        transaction.set(f"{KEY}/{project}", None)
     kind = TOLD["" if (told, says) == ("spent", "warned") else says]
-    draft.note(kind, "project", project, **_figures(spent, limits))
+    transaction.record_event(kind, "project", project, **_figures(spent, limits))
 
 
 def _figures(spent: Spending | None, limits: ProjectLimits | None) -> dict[str, Any]:
@@ -192,18 +194,20 @@ def _figures(spent: Spending | None, limits: ProjectLimits | None) -> dict[str, 
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _stop_or_resume(state: ControlState, draft: Transaction, project: str, *, stops: bool) -> None:
+def _stop_or_resume(
+    state: ControlState, transaction: Transaction, project: str, *, stops: bool
+) -> None:
     jobs = state.jobs
     jobs.stopped = jobs.stopped | {project} if stops else jobs.stopped - {project}
     jobs.recheck = True
-    known = [r for r in jobs.by_id.values() if r.project == project and r.parked is None]
+    known = [r for r in jobs.by_id.values() if r.project == project and r.blocked_on is None]
     if not known:
         return
     for record in known:
         if record.status is JobStatus.WAITING:
             record.reason = WaitReason.BUDGET.value if stops else ""
-            jobs.touch(record, draft.now_s)
-    draft.tell(ev.FundsChanged(job_ids=tuple(r.job_id for r in known), unfunded=stops))
+            jobs.touch(record, transaction.now_s)
+    transaction.emit(ev.FundsChanged(job_ids=tuple(r.job_id for r in known), unfunded=stops))
 
 
 #: The cause of admission after a budget was freed.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Transaction
 
 
-def make_reservation(state: ControlState, draft: Transaction, fact: ReservationMade) -> None:
+def make_reservation(state: ControlState, transaction: Transaction, fact: ReservationMade) -> None:
     """Make a reservation.
 
     Raises:
@@ -37,16 +37,18 @@ def make_reservation(state: ControlState, draft: Transaction, fact: ReservationM
         raise ConflictError(
             f"reservation '{rule.name}' exists already; delete it first, or choose another name"
         )
-    if rule.until_s <= draft.now_s:
+    if rule.until_s <= transaction.now_s:
         raise InputError(
             f"until_s of reservation '{rule.name}' is {in_words(rule.until_s)}, which has passed "
-            f"(it is {in_words(draft.now_s)}); give a later time"
+            f"(it is {in_words(transaction.now_s)}); give a later time"
         )
     _check_workers(state, rule)
     _check_job(state, fact)
-    draft.set(f"reservation/{rule.name}", asdict(rule), actor=fact.actor)
-    _tell(state, draft, (*known.values(), rule), rule.name)
-    draft.note("reservation_made", "reservation", rule.name, actor=fact.actor, **_shown(rule))
+    transaction.set(f"reservation/{rule.name}", asdict(rule), actor=fact.actor)
+    _tell(state, transaction, (*known.values(), rule), rule.name)
+    transaction.record_event(
+        "reservation_made", "reservation", rule.name, actor=fact.actor, **_shown(rule)
+    )
 
 
 def _check_workers(state: ControlState, rule: Reservation) -> None:
@@ -92,7 +94,9 @@ def _check_job(state: ControlState, fact: ReservationMade) -> None:
     )
 
 
-def delete_reservation(state: ControlState, draft: Transaction, fact: ReservationDeleted) -> None:
+def delete_reservation(
+    state: ControlState, transaction: Transaction, fact: ReservationDeleted
+) -> None:
     """Delete a reservation and free its workers for all jobs.
 
     Raises:
@@ -101,23 +105,23 @@ def delete_reservation(state: ControlState, draft: Transaction, fact: Reservatio
     if fact.name not in state.reservations:
         raise NotFoundError(f"there is no reservation '{fact.name}'")
     rule = state.reservations[fact.name]
-    draft.set(f"reservation/{rule.name}", None, actor=fact.actor)
+    transaction.set(f"reservation/{rule.name}", None, actor=fact.actor)
     left = [other for other in state.reservations.values() if other.name != rule.name]
-    _tell(state, draft, left, rule.name)
-    draft.note("reservation_deleted", "reservation", rule.name, actor=fact.actor)
+    _tell(state, transaction, left, rule.name)
+    transaction.record_event("reservation_deleted", "reservation", rule.name, actor=fact.actor)
 
 
-def end_reservations(state: ControlState, draft: Transaction) -> None:
+def end_reservations(state: ControlState, transaction: Transaction) -> None:
     """Delete the reservations with windows in the past."""
-    for rule in [r for r in state.reservations.values() if r.until_s <= draft.now_s]:
+    for rule in [r for r in state.reservations.values() if r.until_s <= transaction.now_s]:
         cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
-        draft.set(f"reservation/{rule.name}", None)
+        transaction.set(f"reservation/{rule.name}", None)
         left = [other for other in state.reservations.values() if other.name != rule.name]
-        _tell(state, draft, left, rule.name)
-        draft.note_for(cause, "reservation_ended", "reservation", rule.name)
+        _tell(state, transaction, left, rule.name)
+        transaction.record_event_for(cause, "reservation_ended", "reservation", rule.name)
 
 
-def release_reservations(state: ControlState, draft: Transaction) -> None:
+def release_reservations(state: ControlState, transaction: Transaction) -> None:
     """Release reservations for jobs that are gone, if the engine did not release them itself.
 
     That is so if the engine never knew the job, if the job ended in the very step that made the
@@ -125,13 +129,13 @@ def release_reservations(state: ControlState, draft: Transaction) -> None:
     """
     for rule in [r for r in state.reservations.values() if r.job and r.job not in state.jobs.by_id]:
         left = [other for other in state.reservations.values() if other.name != rule.name]
-        _tell(state, draft, left, rule.name)
+        _tell(state, transaction, left, rule.name)
         cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
-        note_released(state, draft, rule.name, rule.job, cause)
+        note_released(state, transaction, rule.name, rule.job, cause)
 
 
 def note_released(
-    state: ControlState, draft: Transaction, name: str, job_id: str, cause: Cause
+    state: ControlState, transaction: Transaction, name: str, job_id: str, cause: Cause
 ) -> None:
     """Delete a reservation that was released because the only job that it was for has ended.
 
@@ -141,32 +145,34 @@ def note_released(
     if rule is not None and rule.job != job_id:
         return
     state.reservations = {n: rule for n, rule in state.reservations.items() if n != name}
-    draft.set(f"reservation/{name}", None)
-    draft.note_for(cause, RELEASED, "reservation", name, job=job_id)
-    draft.note_for(cause, RELEASED, "job", job_id, reservation=name)
+    transaction.set(f"reservation/{name}", None)
+    transaction.record_event_for(cause, RELEASED, "reservation", name, job=job_id)
+    transaction.record_event_for(cause, RELEASED, "job", job_id, reservation=name)
 
 
-def entitle_job(state: ControlState, draft: Transaction, record: JobRecord) -> None:
+def entitle_job(state: ControlState, transaction: Transaction, record: JobRecord) -> None:
     """Pass to the engine, before it gets a job, the reservations that the job may use."""
     names = tuple(r.name for r in state.reservations.values() if _admits(r, record))
     if names:
-        draft.tell(ev.JobEntitled(job_id=record.job_id, reservations=names))
+        transaction.emit(ev.JobEntitled(job_id=record.job_id, reservations=names))
 
 
 def _admits(rule: Reservation, record: JobRecord) -> bool:
     return rule.admits(project=record.project, user=record.owner, job=record.job_id)
 
 
-def _tell(state: ControlState, draft: Transaction, rules: Sequence[Reservation], name: str) -> None:
+def _tell(
+    state: ControlState, transaction: Transaction, rules: Sequence[Reservation], name: str
+) -> None:
     """Put reservations in force, and pass the engine's jobs that may use them to the engine."""
     state.reservations = {rule.name: rule for rule in rules}
-    records = [record for record in state.jobs.by_id.values() if record.parked is None]
+    records = [record for record in state.jobs.by_id.values() if record.blocked_on is None]
     members = {
         rule.name: tuple(record.job_id for record in records if _admits(rule, record))
         for rule in rules
     }
     event = ev.ReservationsChanged(reservations=tuple(rules), name=name, members=members)
-    draft.tell(event)
+    transaction.emit(event)
 
 
 def _shown(rule: Reservation) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The state of control: books of jobs, leases and nodes, the draft of a decision, the view."""
+"""The state of control: jobs, leases and nodes, the transaction of a decision, the view."""

@@ -26,12 +26,12 @@ class JobRecord:
     """An active job. Attributes that are not described here are ``JobRow``'s.
 
     Attributes:
-        parked: why the engine does not know it yet; None once it does.
+        blocked_on: why the engine does not know it yet; None once it does.
         profile: row of the configuration table.
         waits_for: jobs that it depends on and that have not completed.
-        ending: (status, reason) to end it with, if these differ from the engine's.
+        forced_end: (status, reason) to end it with, if these differ from the engine's.
         time_limit: whether it is being cancelled because it reached its time limit.
-        let_in: why the engine received it after its submission, for explanations; not stored.
+        admitted_by: why the engine received it after its submission, for explanations; not stored.
         new: whether there is no stored row yet.
         spent: category -> how often its leases ended so, for categories that it limits.
     """
@@ -52,11 +52,11 @@ class JobRecord:
     started_s: float | None = None
     finished_s: float | None = None
     updated_s: float = 0.0
-    parked: WaitReason | None = None
+    blocked_on: WaitReason | None = None
     waits_for: frozenset[str] = frozenset()
-    ending: tuple[JobStatus, str] | None = None
+    forced_end: tuple[JobStatus, str] | None = None
     time_limit: bool = False
-    let_in: Cause | None = field(default=None, compare=False)
+    admitted_by: Cause | None = field(default=None, compare=False)
     new: bool = True
     spent: Mapping[str, int] = field(default_factory=dict)
 
@@ -188,7 +188,7 @@ class JobBook:
             self.touched[record.job_id] = record
         project = record.project
         self.active[project] = self.active.get(project, 0) + 1
-        if record.parked is not None:
+        if record.blocked_on is not None:
             self._parked[record.job_id] = record
             for other in record.waits_for:
                 self._dependents.setdefault(other, set()).add(record.job_id)
@@ -201,7 +201,7 @@ class JobBook:
         self._count(record, -1)
         # A job that the previous release kept out for its quota is admitted with the first
         # decision.
-        record.parked = self.parked_reason(record) or WaitReason.QUOTA
+        record.blocked_on = self.parked_reason(record) or WaitReason.QUOTA
         self._parked[record.job_id] = record
         for other in record.waits_for:
             self._dependents.setdefault(other, set()).add(record.job_id)
@@ -209,7 +209,7 @@ class JobBook:
     def admit(self, record: JobRecord) -> None:
         """Mark a parked job as known to the engine."""
         del self._parked[record.job_id]
-        record.parked = None
+        record.blocked_on = None
         record.reason = ""
         self.touched[record.job_id] = record
         self.changed.add(record.job_id)
@@ -228,7 +228,7 @@ class JobBook:
         self.limited.discard(job_id)
         self.active[record.project] -= 1
         self.recheck = bool(self._parked)
-        if record.parked is not None:
+        if record.blocked_on is not None:
             del self._parked[job_id]
         else:
             self._count(record, -1)

@@ -65,11 +65,11 @@ class Owners:
         last = max(uids.values(), default=-1)
         return cls(uids=MappingProxyType(uids), next_uid=last + 1)
 
-    def store(self, draft: Transaction) -> None:
+    def store(self, transaction: Transaction) -> None:
         """Store new uids with a decision."""
         for project, owner in self.unstored:
             number = self.uids[project, owner]
-            draft.set(f"{KEY}/{number}", {"project": project, "owner": owner})
+            transaction.set(f"{KEY}/{number}", {"project": project, "owner": owner})
         self.unstored = ()
 
     def _next(self, settings: ControlSettings) -> int:

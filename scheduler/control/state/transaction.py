@@ -1,4 +1,4 @@
-"""The draft of a decision: events for the engine, and the rows that change with them."""
+"""The transaction of a decision: events for the engine, and the rows that change with them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Transaction:
     documents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _told_of: tuple[Cause, Mapping[str, Any]] | None = None
 
-    def tell(self, *events: ev.Event) -> None:
+    def emit(self, *events: ev.Event) -> None:
         """Add events for the engine."""
         self.events.extend(events)
 
@@ -131,13 +131,13 @@ class Transaction:
         self.settings = [other for other in self.settings if other.key != key]
         self.settings.append(row)
 
-    def note(
+    def record_event(
         self, kind: str, subject_kind: str, subject: str, *, actor: str = "", **data: Any
     ) -> None:
         """Add a line of history, caused by the current fact."""
-        self.note_for(self.cause, kind, subject_kind, subject, actor=actor, **data)
+        self.record_event_for(self.cause, kind, subject_kind, subject, actor=actor, **data)
 
-    def note_for(
+    def record_event_for(
         self,
         cause: Cause,
         kind: str,

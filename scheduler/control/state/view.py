@@ -124,7 +124,7 @@ class PublishedState:
             else:
                 self.jobs.by_id[job_id] = job_twin(record)
                 self.statuses[record.status] += 1
-            if record is not None and record.parked is not None:
+            if record is not None and record.blocked_on is not None:
                 self.outside[job_id] = None
             else:
                 self.outside.pop(job_id, None)

@@ -34,14 +34,14 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
         state.jobs,
         state.pairs,
         state.book.planned.values(),
-        state.assigner.alike,
+        state.assigner.equivalent,
         round_length_s=state.settings.round_length_s,
         carry_credit=state.settings.carry_credit,
     )
     behind_s = state.jobs.credit_s.max(initial=0.0), state.pairs.credit_s.max(initial=0.0)
     state.search.begin(float(max(behind_s)))
-    state.by_lengths = event.allocation.by_lengths
-    state.by_lag = event.allocation.by_lag
+    state.may_use_remaining_work = event.allocation.may_use_remaining_work
+    state.follow_exactly = event.allocation.follow_exactly
     promise_pinned(state)
     for warning in event.allocation.warnings:
         state.record("policy_warning", "policy", text=warning)
@@ -70,7 +70,7 @@ def _policy(state: State, event: ev.PolicyChanged) -> None:
     state.time_dependent = event.time_dependent
     state.usage.begin(event.usage_half_life_s)
     _drop_question(state)
-    state.heed(serve=False)
+    state.mark_dirty(serve_idle=False)
     if event.record:
         state.record("policy_changed", "policy", policy=event.policy)
 
@@ -83,7 +83,7 @@ def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
     state.assigner.follow(moved)
     follow_table(state)
     _drop_question(state)
-    state.heed()
+    state.mark_dirty()
 
 
 def _drop_question(state: State) -> None:
@@ -95,7 +95,7 @@ def _timer(state: State, event: ev.TimerFired) -> None:
     if event.timer == GRACE:
         state.blocked = False
     elif event.timer == RETRY:
-        state.heed()
+        state.mark_dirty()
         set_retry_timer(state)
 
 

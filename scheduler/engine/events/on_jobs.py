@@ -46,7 +46,7 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
         set_restarts(state, len(jobs) - 1)
     state.next_number += 1
     state.rows_moved()
-    state.heed()
+    state.mark_dirty()
     state.record("job_admitted", job.job_id)
 
 
@@ -94,7 +94,7 @@ def _stop(state: State, job_id: str, how: RevokeReason, why: str = "") -> None:
         return
     state.assigner.drop_plan(int(jobs["number"][row]))
     jobs["status"][row] = HELD
-    state.heed()
+    state.mark_dirty()
     if lease_id != NONE:
         state.after_end[lease_id] = how.value
         state.revoke(lease_id, by_s=state.now_s, reason=how)
@@ -115,7 +115,7 @@ def _released(state: State, event: ev.JobReleased) -> None:
     state.after_end.pop(lease_id, None)
     state.jobs["losses"][row] = state.jobs["deaths"][row] = 0
     state.jobs["status"][row] = WAITING if lease_id == NONE else RUNNING
-    state.heed()
+    state.mark_dirty()
     state.record("job_released", event.job_id)
 
 
@@ -139,7 +139,7 @@ def _deferred(state: State, event: ev.JobDeferred) -> None:
     if event.until_s > state.now_s:
         state.assigner.drop_plan(int(state.jobs["number"][row]))
         set_retry_timer(state)
-    state.heed()
+    state.mark_dirty()
 
 
 def _funds(state: State, event: ev.FundsChanged) -> None:
@@ -149,14 +149,14 @@ def _funds(state: State, event: ev.FundsChanged) -> None:
             state.jobs["unfunded"][row] = event.unfunded
             if event.unfunded:
                 state.assigner.drop_plan(int(state.jobs["number"][row]))
-    state.heed()
+    state.mark_dirty()
 
 
 def _weight(state: State, event: ev.WeightChanged) -> None:
     row = state.row_of_job(event.job_id)
     if row != NONE:
         state.jobs["weight"][row] = event.weight
-        state.heed(serve=False)
+        state.mark_dirty(serve_idle=False)
 
 
 def _deadline(state: State, event: ev.DeadlineChanged) -> None:
@@ -164,7 +164,7 @@ def _deadline(state: State, event: ev.DeadlineChanged) -> None:
     if row != NONE:
         deadline_s = np.inf if event.deadline_s is None else event.deadline_s
         state.jobs["deadline_s"][row] = deadline_s
-        state.heed(serve=False)
+        state.mark_dirty(serve_idle=False)
 
 
 def _restarts(state: State, event: ev.RestartsMeasured) -> None:
@@ -177,7 +177,7 @@ def _restarts(state: State, event: ev.RestartsMeasured) -> None:
             jobs.job_of[number] = replace(job, restart_s=restart_s, restarts=restarts)
             set_restarts(state, row)
     if any(row != NONE for row in rows):
-        state.heed(serve=False)
+        state.mark_dirty(serve_idle=False)
 
 
 def _lengths(state: State, event: ev.LengthsRevised) -> None:
@@ -186,13 +186,13 @@ def _lengths(state: State, event: ev.LengthsRevised) -> None:
         if row != NONE:
             state.jobs["total_steps"][row] = max(total_steps, state.jobs["steps_done"][row])
     if any(row != NONE for row in rows):
-        state.heed(serve=False)
+        state.mark_dirty(serve_idle=False)
 
 
 def _entity(state: State, event: ev.EntityChanged) -> None:
     position = state.entity_of.setdefault(event.entity.name, len(state.entities))
     state.entities[position : position + 1] = [event.entity]
-    state.heed(serve=False)
+    state.mark_dirty(serve_idle=False)
 
 
 def _quotas(state: State, event: ev.QuotasChanged) -> None:
@@ -203,7 +203,7 @@ def _quotas(state: State, event: ev.QuotasChanged) -> None:
         if row != NONE:
             firm = is_firm(jobs.job_of[int(jobs["number"][row])])
             jobs["group"][row] = quotas.group_of(project, owner, firm=firm)
-    state.heed()
+    state.mark_dirty()
 
 
 HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {

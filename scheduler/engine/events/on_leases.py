@@ -77,14 +77,14 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     fleet = state.fleet
     apart = fleet.any_cordoned and fleet.cordoned[list(lease.workers)].any()
     if apart or (fleet.any_set_aside and fleet.set_aside[list(lease.workers)].any()):
-        state.heed(serve=False)
+        state.mark_dirty(serve_idle=False)
     if event.unstarted or state.assigner.avoidance:
         _heed_start(state, event, lease)
     # Workers that are given back in the ordinary course of a round need no note.
     ordinary = revoked and event.reason is EndReason.RELEASED
     told = event.reason is EndReason.COMPLETED or ordinary  # ``_after`` notes a completion
     if not told or event.lease_id in state.after_end:
-        state.heed(ask=False)
+        state.mark_dirty(ask_policy=False)
     state.serve_due = True
     _after(state, event, lease, row, preempted=revoked)
     assert state.round_end_s is not None
@@ -295,7 +295,7 @@ def _lost(state: State, row: int, lease: Lease) -> None:
 def _back_off(state: State, row: int, lease: Lease, wait_s: float) -> None:
     state.jobs["retry_at_s"][row] = state.now_s + wait_s
     state.assigner.drop_plan(lease.job_number)
-    state.heed(serve=False)
+    state.mark_dirty(serve_idle=False)
     set_retry_timer(state)
 
 

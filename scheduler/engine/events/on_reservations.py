@@ -56,7 +56,7 @@ def _put(state: State, rules: tuple[Reservation, ...], members: dict[str, set[st
     if not found.rules:
         found.workers, found.next_s = {}, math.inf
         _set_aside(state, ())
-    state.heed()
+    state.mark_dirty()
 
 
 def _entitled(state: State, event: ev.JobEntitled) -> None:
@@ -128,7 +128,7 @@ def update_windows(state: State) -> None:
     )
     if in_force != found.in_force:
         _set_aside(state, in_force)
-        state.heed()
+        state.mark_dirty()
 
 
 def _horizon_s(state: State) -> float:

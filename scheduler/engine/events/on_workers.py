@@ -21,7 +21,7 @@ def _joined(state: State, event: ev.NodesJoined) -> None:
     for node in event.nodes:
         fleet.join(node)
     state.book.grow()
-    state.heed()
+    state.mark_dirty()
 
 
 def _lost(state: State, event: ev.WorkersLost | ev.WorkersRetired) -> None:
@@ -29,7 +29,7 @@ def _lost(state: State, event: ev.WorkersLost | ev.WorkersRetired) -> None:
     for lease_id in _leases_on(state, event.workers):
         state.revoke(lease_id, by_s=state.now_s, reason=RevokeReason.WORKER_LOST)
     _drop_plans(state, event.workers)
-    state.heed()
+    state.mark_dirty()
 
 
 def _retired(state: State, event: ev.WorkersRetired) -> None:
@@ -45,20 +45,20 @@ def _drained(state: State, event: ev.WorkersDrained) -> None:
             assert state.round_end_s is not None
             by_s = min(state.round_end_s, max(event.by_s, state.now_s))
             state.revoke(lease_id, by_s=by_s, reason=RevokeReason.DRAIN)
-    state.heed()
+    state.mark_dirty()
 
 
 def _cordoned(state: State, event: ev.WorkersCordoned) -> None:
     state.fleet.set_cordoned(list(event.workers), cordoned=True)
     _drop_plans(state, event.workers)
-    state.heed()
+    state.mark_dirty()
 
 
 def _returned(state: State, event: ev.WorkersReturned) -> None:
     fleet, workers = state.fleet, list(event.workers)
     fleet.set_cordoned(workers, cordoned=False)
     fleet.in_service[workers] = ~fleet.retired[workers]
-    state.heed()
+    state.mark_dirty()
 
 
 def _leases_on(state: State, workers: tuple[int, ...]) -> list[int]:

@@ -208,6 +208,6 @@ def fault_of(answer: ev.AllocationComputed, table: ConfigurationTable) -> str:
         return f"x has the shape {allocation.x.shape}; it must be ({n}, {width})"
     if not np.isfinite(allocation.x).all() or not np.isfinite(allocation.pair_x).all():
         return "x has entries that are no numbers"
-    if allocation.x_only is not None and allocation.x_only.shape != (n,):
-        return f"x_only has the shape {allocation.x_only.shape}; it must be ({n},)"
+    if allocation.no_backfill is not None and allocation.no_backfill.shape != (n,):
+        return f"no_backfill has the shape {allocation.no_backfill.shape}; it must be ({n},)"
     return ""

@@ -52,36 +52,36 @@ class Assigner:
         #: the time of the current call.
         self.now_s = 0.0
         #: (numbers of jobs, (W,) workers) on which these jobs must not be placed now.
-        self.shunned: Sequence[tuple[IntArray, BoolArray]] = ()
+        self.forbidden_workers: Sequence[tuple[IntArray, BoolArray]] = ()
         #: job number -> (K,) workers that the job may hold at most if it starts now.
         self.rooms: Mapping[int, IntArray] = {}
         #: id of the newest lease; also its fencing token.
         self.next_lease = 0
         #: the table at the last access, and its configurations of equal value.
-        self._alike: tuple[ConfigurationTable, EquivalentConfigurations] | None = None
+        self._equivalent: tuple[ConfigurationTable, EquivalentConfigurations] | None = None
         #: the same for launch constraints.
-        self._manners: tuple[ConfigurationTable, LaunchConstraints] | None = None
+        self._launch_constraints: tuple[ConfigurationTable, LaunchConstraints] | None = None
 
     @property
-    def alike(self) -> EquivalentConfigurations:
+    def equivalent(self) -> EquivalentConfigurations:
         """Return the configurations of equal value in the table."""
-        if self._alike is None or self._alike[0] is not self.table:
+        if self._equivalent is None or self._equivalent[0] is not self.table:
             prices = self.fleet.cost_usd_per_hour[: self.table.demand.shape[2]]
-            self._alike = self.table, EquivalentConfigurations.of(self.table, prices)
-        return self._alike[1]
+            self._equivalent = self.table, EquivalentConfigurations.of(self.table, prices)
+        return self._equivalent[1]
 
     @property
-    def manners(self) -> LaunchConstraints:
+    def launch_constraints(self) -> LaunchConstraints:
         """Return the launch constraints of the table."""
-        if self._manners is None or self._manners[0] is not self.table:
-            self._manners = self.table, LaunchConstraints.of(self.table)
-        return self._manners[1]
+        if self._launch_constraints is None or self._launch_constraints[0] is not self.table:
+            self._launch_constraints = self.table, LaunchConstraints.of(self.table)
+        return self._launch_constraints[1]
 
     def realise(
         self,
         choice: Choice,
         eligible: BoolArray,
-        grounds: RoundReasons,
+        reasons: RoundReasons,
         *,
         goes_on: Cause,
         start_s: float,
@@ -94,7 +94,7 @@ class Assigner:
         Args:
             choice: the configurations of the next round.
             eligible: (N,) jobs that may run in it.
-            grounds: the reasons of the choice.
+            reasons: the reasons of the choice.
             goes_on: the cause of extensions.
             start_s: when the round begins.
             end_s: when the round ends.
@@ -117,7 +117,7 @@ class Assigner:
         joins: list[Joiner] = []
         if len(self.pairs):
             joins = self._keep_workers(choice, wanted, stays)
-        if self.manners.any_consolidated:
+        if self.launch_constraints.any_consolidated:
             joining = [row for row, _, _ in joins]
             self._make_room(choice, wanted & ~stays, stays, joining)
         jobs["charged"][stays] = choice.charged[stays]
@@ -129,23 +129,23 @@ class Assigner:
         if self.book.stopping:
             ends = ends[~np.isin(jobs["lease"][ends], list(self.book.stopping))]
         if len(ends):
-            commands.append(self._outbid(ends, grounds, by_s=start_s))
+            commands.append(self._outbid(ends, reasons, by_s=start_s))
         begins = wanted & ~stays
         for row, workers, partner_lease in joins:
-            self._reserve([row], [workers], choice, grounds, partner_lease)
+            self._reserve([row], [workers], choice, reasons, partner_lease)
             begins[row] = False
         if joins or begins.any():
             available = self.fleet.grantable & ~self.book.stays()
             units = self._units(choice, begins)
-            commands += self._start(units, choice, grounds, available, end_s, caps=caps)
+            commands += self._start(units, choice, reasons, available, end_s, caps=caps)
         return commands
 
     def serve(
-        self, choice: Choice, grounds: RoundReasons, available: BoolArray, *, end_s: float
+        self, choice: Choice, reasons: RoundReasons, available: BoolArray, *, end_s: float
     ) -> list[do.GrantLeases]:
         """Start waiting jobs on available workers until ``end_s``; ``available`` is used up."""
         wanted = (choice.configuration != NONE) | (choice.pair != NONE)
-        return self._start(self._units(choice, wanted), choice, grounds, available, end_s)
+        return self._start(self._units(choice, wanted), choice, reasons, available, end_s)
 
     def _keep_workers(self, choice: Choice, wanted: BoolArray, stays: BoolArray) -> list[Joiner]:
         """Let jobs stay on their workers if only the sharing changes.
@@ -222,14 +222,14 @@ class Assigner:
         self,
         units: Sequence[tuple[int, ...]],
         choice: Choice,
-        grounds: RoundReasons,
+        reasons: RoundReasons,
         available: BoolArray,
         end_s: float,
         *,
         caps: Caps | None = None,
     ) -> list[do.GrantLeases]:
         """Place units on available workers, and grant their leases as soon as these are free."""
-        choosy = bool(self.avoidance) or bool(self.shunned)
+        choosy = bool(self.avoidance) or bool(self.forbidden_workers)
         avoided = [self._avoided(rows) for rows in units] if choosy else ()
         placed = self.placer.place(
             self._demands(units, choice), available, avoided, self._together(units, choice)
@@ -241,7 +241,7 @@ class Assigner:
             for row in rows
         ]
         rows, held = [row for row, _ in begin], [workers for _, workers in begin]
-        self._reserve(rows, held, choice, grounds, NONE)
+        self._reserve(rows, held, choice, reasons, NONE)
         if caps is not None:
             # Leases that go on or are planned keep the quotas; stopping leases still use them, too.
             homeless = hold_back(
@@ -264,19 +264,25 @@ class Assigner:
 
     def _together(self, units: Sequence[tuple[int, ...]], choice: Choice) -> BoolArray | None:
         """Return (R,) units that must lie on one node; None if there are no such units."""
-        if not self.manners.any_consolidated:
+        if not self.launch_constraints.any_consolidated:
             return None
         first = np.array([rows[0] for rows in units], dtype=np.int64)
         configuration = choice.configuration[first]
-        consolidated = self.manners.consolidated[self.jobs["profile"][first], configuration]
+        consolidated = self.launch_constraints.consolidated[
+            self.jobs["profile"][first], configuration
+        ]
         result: BoolArray = consolidated & (configuration != NONE)
         return result
 
     def _suits(self, row: int, workers: tuple[int, ...], choice: Choice) -> bool:
         """Return whether a job can keep its workers and launch in its next configuration."""
-        manners, profile = self.manners, int(self.jobs["profile"][row])
+        launch_constraints, profile = self.launch_constraints, int(self.jobs["profile"][row])
         held, wanted = int(self.jobs["configuration"][row]), int(choice.configuration[row])
-        if wanted != NONE and manners.consolidated[profile, wanted] and not self._are_near(workers):
+        if (
+            wanted != NONE
+            and launch_constraints.consolidated[profile, wanted]
+            and not self._are_near(workers)
+        ):
             return False
         ways = self.table.profiles[profile].configurations
         plans = ["" if j == NONE else ways[j].plan for j in (held, wanted)]
@@ -297,7 +303,7 @@ class Assigner:
         jobs, fleet = self.jobs, self.fleet
         due = begins & choice.charged & (choice.configuration != NONE)
         due[list(joining)] = False
-        due &= self.manners.consolidated[jobs["profile"], choice.configuration]
+        due &= self.launch_constraints.consolidated[jobs["profile"], choice.configuration]
         rows = np.flatnonzero(due)
         if not len(rows):
             return
@@ -310,7 +316,9 @@ class Assigner:
             if choice.kept is not None and choice.kept[row]:
                 continue
             alone = choice.configuration[row] != NONE and jobs["pair"][row] == NONE
-            near = self.manners.consolidated[jobs["profile"][row], choice.configuration[row]]
+            near = self.launch_constraints.consolidated[
+                jobs["profile"][row], choice.configuration[row]
+            ]
             if alone and not near and grantable[workers].all():
                 holder[workers] = row
         for r in largest_first(demands, np.ones(len(rows), dtype=bool)):
@@ -353,7 +361,7 @@ class Assigner:
         """Return (W,) the workers that at least one of the rows' jobs avoids; None if empty."""
         numbers = [int(self.jobs["number"][row]) for row in rows]
         mask = self.avoidance.mask(numbers, self.now_s)
-        for late, workers in self.shunned:
+        for late, workers in self.forbidden_workers:
             if np.isin(numbers, late).any():
                 mask = workers if mask is None else mask | workers
         return mask
@@ -369,12 +377,12 @@ class Assigner:
         demand, usable = self.table.demand[profile], self.table.throughput[profile] > 0
         left = self.fleet.count(available)[: demand.shape[1]]
         usable &= (demand <= left).all(axis=1)
-        if self.manners.any_consolidated:
+        if self.launch_constraints.any_consolidated:
             most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[1]]
-            usable &= (demand <= most).all(axis=1) | ~self.manners.consolidated[profile]
+            usable &= (demand <= most).all(axis=1) | ~self.launch_constraints.consolidated[profile]
         return bool(usable.any())
 
-    def bars(self, available: BoolArray) -> Exclusions | None:
+    def exclusions(self, available: BoolArray) -> Exclusions | None:
         """Return the configurations that jobs cannot have on some workers; or None.
 
         A job that avoids nodes may find too few workers left. For a job that must lie on one node,
@@ -384,11 +392,13 @@ class Assigner:
             available: (W,) workers that may be given, or are held by jobs that may stay.
         """
         numbers = self.avoidance.active(self.now_s) if self.avoidance else []
-        manners = self.manners
-        if not (numbers or manners.any_consolidated or self.shunned or self.rooms):
+        launch_constraints = self.launch_constraints
+        if not (
+            numbers or launch_constraints.any_consolidated or self.forbidden_workers or self.rooms
+        ):
             return None
         jobs, demand = self.jobs, self.table.demand
-        barred = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
+        excluded = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
         avoiding = np.zeros(len(jobs), dtype=bool)
         for number in numbers:
             row = jobs.row_of(number)
@@ -396,33 +406,35 @@ class Assigner:
             assert row != NONE
             assert mask is not None
             left = self.fleet.count(available & ~mask)[: demand.shape[2]]
-            barred[row] = (demand[jobs["profile"][row]] > left).any(axis=1)
+            excluded[row] = (demand[jobs["profile"][row]] > left).any(axis=1)
             avoiding[row] = True
             held = int(jobs["configuration"][row])
             if held != NONE:
-                barred[row, held] = False  # it has started where it is
-        for late, workers in self.shunned:
+                excluded[row, held] = False  # it has started where it is
+        for late, workers in self.forbidden_workers:
             rows = jobs.rows_of(late)
             rows = rows[rows != NONE]
             left = self.fleet.count(available & ~workers)[: demand.shape[2]]
             short = (demand[jobs["profile"][rows]] > left).any(axis=2)
             running = np.flatnonzero(jobs["configuration"][rows] != NONE)
             short[running, jobs["configuration"][rows[running]]] = False
-            barred[rows] |= short
+            excluded[rows] |= short
             avoiding[rows] = True
         for number, room in self.rooms.items():
             row = jobs.row_of(number)
             if row != NONE and jobs["lease"][row] == NONE:
                 needs = demand[jobs["profile"][row]]
-                barred[row] |= (needs > room[: demand.shape[2]]).any(axis=1)
+                excluded[row] |= (needs > room[: demand.shape[2]]).any(axis=1)
                 avoiding[row] = True
-        if manners.any_consolidated:
+        if launch_constraints.any_consolidated:
             profile, running = jobs["profile"], np.flatnonzero(jobs["configuration"] != NONE)
             most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[2]]
-            scattered = manners.consolidated[profile] & (demand[profile] > most).any(axis=2)
+            scattered = launch_constraints.consolidated[profile] & (demand[profile] > most).any(
+                axis=2
+            )
             scattered[running, jobs["configuration"][running]] = False
-            barred |= scattered
-        return Exclusions(configuration=barred, row=avoiding)
+            excluded |= scattered
+        return Exclusions(configuration=excluded, row=avoiding)
 
     def _workers_of(self, row: int) -> tuple[int, ...]:
         """Return the workers of a job's lease; empty if the lease is stopping."""
@@ -436,7 +448,7 @@ class Assigner:
         rows: Sequence[int],
         workers: Sequence[tuple[int, ...]],
         choice: Choice,
-        grounds: RoundReasons,
+        reasons: RoundReasons,
         partner_lease: int,
     ) -> None:
         """Plan a lease for each row; it need not wait for ``partner_lease`` (NONE without one)."""
@@ -454,7 +466,7 @@ class Assigner:
                 job_id=jobs.job_of[number].job_id,
                 row=row,
                 moves=own_lease != NONE,
-                why=grounds,
+                why=reasons,
                 configuration=configuration,
                 pair=pair,
                 charged=charged,
@@ -506,7 +518,7 @@ class Assigner:
             lease_ids=np.array([lease_id]), by_s=by_s, reason=reason, causes=(cause,)
         )
 
-    def _outbid(self, rows: IntArray, grounds: RoundReasons, *, by_s: float) -> do.RevokeLeases:
+    def _outbid(self, rows: IntArray, reasons: RoundReasons, *, by_s: float) -> do.RevokeLeases:
         """Give notice to the leases of (n,) rows: other jobs get the workers, or the jobs move."""
         leases = self.jobs["lease"][rows]
         order = leases.argsort()
@@ -523,7 +535,7 @@ class Assigner:
             lease_ids=lease_ids,
             by_s=by_s,
             reason=RevokeReason.OUTBID,
-            causes=CausesOfNotices(grounds, notices),
+            causes=CausesOfNotices(reasons, notices),
         )
 
     def follow(self, moved: Mapping[int, IntArray]) -> None:
@@ -585,8 +597,8 @@ class Assigner:
         profile = int(self.jobs["profile"][row])
         same = (self.table.demand[profile] == demand).all(axis=1)
         # Jobs of a pair are launched without a plan, and go on without one.
-        same &= ~self.manners.planned[profile]
+        same &= ~self.launch_constraints.planned[profile]
         if not self._are_near(workers):
-            same &= ~self.manners.consolidated[profile]
+            same &= ~self.launch_constraints.consolidated[profile]
         fits = np.flatnonzero(same & (self.table.throughput[profile] > 0))
         return int(fits[0]) if len(fits) else NONE

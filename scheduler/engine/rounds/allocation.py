@@ -103,7 +103,7 @@ def apply_allocation(
     jobs: JobTable,
     pairs: PairTable,
     planned: Collection[PlannedLease],
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     *,
     round_length_s: float,
     carry_credit: bool = True,
@@ -115,10 +115,10 @@ def apply_allocation(
 
     Args:
         answer: the allocation, and the job numbers of its rows.
-        jobs: the job table; X, credits, ranks and ``x_only`` change.
+        jobs: the job table; X, credits, ranks and ``no_backfill`` change.
         pairs: the pair table; its entries are replaced, except running ones.
         planned: leases about to be granted; their pairs must stay in the table.
-        alike: configurations of equal value; credit moves to those of them that X wants now.
+        equivalent: configurations of equal value; credit moves to those of them that X wants now.
         round_length_s: no job starts further ahead of the new X than this plus its time beyond its
             turns.
         carry_credit: whether credits outlive the allocation that gave them.
@@ -130,7 +130,7 @@ def apply_allocation(
     x[:] = 0.0
     within = np.minimum(np.maximum(allocation.x[known], 0.0), 1.0)
     x[rows[known], : within.shape[1]] = within
-    spread_credit(jobs, alike)
+    spread_credit(jobs, equivalent)
     # A configuration that X no longer wants loses its claim; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
     # The bound is wider by the time that a protected job had beyond its turns.
@@ -141,8 +141,8 @@ def apply_allocation(
     if allocation.rank is not None:
         jobs["rank"][rows[known]] = allocation.rank[known]
     jobs["x_only"][:] = 0
-    if allocation.x_only is not None:
-        jobs["x_only"][rows[known]] = allocation.x_only[known]
+    if allocation.no_backfill is not None:
+        jobs["x_only"][rows[known]] = allocation.no_backfill[known]
     if not len(pairs) and not len(allocation.pair_x):
         return
     members = rows[allocation.pair_jobs]

@@ -63,7 +63,7 @@ class Candidates:
 def single_candidates(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     *,
     held: IntArray,
     profile: IntArray,
@@ -71,7 +71,7 @@ def single_candidates(
     length_s: float,
     lead_s: float,
     ahead_s: float,
-    bars: Exclusions | None,
+    exclusions: Exclusions | None,
     caps: Caps | None,
 ) -> tuple[BoolArray, FloatArray, Candidates]:
     """List the single configurations that would lag behind X at the end of the round.
@@ -92,10 +92,10 @@ def single_candidates(
     running = (held >= 0).nonzero()[0]
     kept[running, held[running]] = True
     promise = None
-    if alike.any and len(shared := alike.shared[profile].nonzero()[0]):
+    if equivalent.any and len(shared := equivalent.shared[profile].nonzero()[0]):
         # They share one promise of time.
         group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
-        group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
+        group[:, : equivalent.group.shape[1]] = equivalent.group[profile[shared]]
         x, credit_s = x.copy(), credit_s.copy()
         x[shared] = sum_equivalent(x[shared], group)
         credit_s[shared] = sum_equivalent(credit_s[shared], group)
@@ -106,8 +106,8 @@ def single_candidates(
     trace_s = NEGLIGIBLE * length_s
     least = np.where(kept, -trace_s - ahead_s, trace_s - ahead_s)
     entitled = wanted & (deficit_s > least) & eligible[:, None]
-    if bars is not None:
-        entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
+    if exclusions is not None:
+        entitled[:, : exclusions.configuration.shape[1]] &= ~exclusions.configuration
     at = np.flatnonzero(entitled)  # ``take`` by one index is faster than by two
     first, configuration = np.divmod(at, x.shape[1])
     none = np.full(len(first), NONE, dtype=np.int64)

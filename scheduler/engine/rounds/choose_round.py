@@ -4,12 +4,13 @@ Every configuration of a job (or of a pair) carries a credit: the seconds that X
 far minus the seconds it received. Candidates that would be too far behind at the end of the round
 are urgent and run first. Then come held configurations, and those that lag most or end soonest, as
 the band says (``urgency``). If that leaves more than a thousandth of the possible value, a better
-round is sought (``draft``). Each round carries a proof of how good it is (``certificate``). A
-configuration that is too far ahead of X is not entitled. Workers that the entitled jobs leave over
-are offered to waiting jobs, as a bonus that is not charged, unless the policy wants them idle. If a
-candidate is still late because gangs do not fit one by one, the best round of all is sought
-(``round_milp``). Promises in configurations of equal value are one promise (``equivalence``). Among
-rounds of equal value the one is chosen in which most jobs stay on their workers (``migration``).
+round is sought (``partial_choice``). Each round carries a proof of how good it is
+(``certificate``). A configuration that is too far ahead of X is not entitled. Workers that the
+entitled jobs leave over are offered to waiting jobs, as a bonus that is not charged, unless the
+policy wants them idle. If a candidate is still late because gangs do not fit one by one, the best
+round of all is sought (``round_milp``). Promises in configurations of equal value are one promise
+(``equivalence``). Among rounds of equal value the one is chosen in which most jobs stay on their
+workers (``migration``).
 
 Bound, for a constant X without entries above ``NEARLY_ALWAYS``, without a band: with one worker
 type and gangs of one no configuration is ever more than one round away from X times the elapsed
@@ -72,8 +73,9 @@ class Choice:
             otherwise. The round counts as that one's.
         found: candidates by X: all configurations and pairs that are not too far ahead of it.
         left_s: (N,) seconds that jobs are expected to go on.
-        by_lengths: whether ``left_s`` comes from the jobs' lengths; if not, from their past time.
-        by_lag: whether the order was by lag, not by remaining time.
+        may_use_remaining_work: whether ``left_s`` comes from the jobs' lengths; if not, from
+            their past time.
+        follow_exactly: whether the order was by lag, not by remaining time.
         urgent: (C,) candidates that had to come first.
         wanted: (N, J) configurations to which X gives any time.
         shared: the pairs to which X gives any time; None without pairs.
@@ -93,8 +95,8 @@ class Choice:
     turn_of: IntArray
     found: Candidates
     left_s: FloatArray
-    by_lengths: bool
-    by_lag: bool
+    may_use_remaining_work: bool
+    follow_exactly: bool
     urgent: BoolArray
     wanted: BoolArray
     shared: Candidates | None
@@ -111,7 +113,7 @@ def choose_round(
     jobs: JobTable,
     pairs: PairTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     *,
     eligible: BoolArray,
     free: IntArray,
@@ -119,9 +121,9 @@ def choose_round(
     lead_s: float,
     keep_bonus_s: float,
     band: Band,
-    by_lengths: bool = True,
+    may_use_remaining_work: bool = True,
     search: SearchSchedule | None = None,
-    bars: Exclusions | None = None,
+    exclusions: Exclusions | None = None,
     kept: BoolArray | None = None,
     caps: Caps | None = None,
 ) -> Choice:
@@ -131,7 +133,7 @@ def choose_round(
         jobs: the job table.
         pairs: the pair table.
         table: configurations by profile.
-        alike: configurations of equal value.
+        equivalent: configurations of equal value.
         eligible: (N,) jobs to consider.
         free: (K,) workers to give; not changed.
         length_s: seconds that the choice holds.
@@ -139,50 +141,50 @@ def choose_round(
         keep_bonus_s: seconds of lag, or of remaining time, with which held configurations are
             credited.
         band: how far a round may depart from X.
-        by_lengths: whether the policy may use the lengths of jobs, see ``Allocation``.
+        may_use_remaining_work: whether the policy may use the lengths of jobs, see ``Allocation``.
         search: when the best round may be sought for late candidates; None for never.
-        bars: configurations that jobs cannot have; None if there are no bars.
+        exclusions: configurations that jobs cannot have; None if there are no bars.
         kept: (N,) protected jobs, which go on as they are; their workers are among the free ones.
             None for no jobs.
         caps: quotas that are left; None if there are no quotas.
     """
-    draft = PartialChoice(jobs, eligible, free, caps)
+    partial_choice = PartialChoice(jobs, eligible, free, caps)
     if kept is not None:
-        draft.keep(kept, jobs, pairs, table)
+        partial_choice.keep(kept, jobs, pairs, table)
     held, profile = jobs.ints("configuration"), jobs.ints("profile")
     wanted, deficit_s, found = single_candidates(
         jobs,
         table,
-        alike,
+        equivalent,
         held=held,
         profile=profile,
         eligible=eligible,
         length_s=length_s,
         lead_s=lead_s,
         ahead_s=band.ahead_s,
-        bars=bars,
+        exclusions=exclusions,
         caps=caps,
     )
-    left_s = time_left_s(jobs, table, by_lengths=by_lengths)
+    left_s = time_left_s(jobs, table, may_use_remaining_work=may_use_remaining_work)
     shared = every_pair = None
     if len(pairs):
         every_pair = pair_candidates(
             jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, caps=caps
         )
-        shared = every_pair if bars is None else _without_strangers(every_pair, bars)
+        shared = every_pair if exclusions is None else _without_strangers(every_pair, exclusions)
         least_s = np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s - band.ahead_s
         found = join_candidates(found, shared.where(shared.deficit_s > least_s))
     rated = rate_candidates(
         found,
         band,
-        types=draft.types,
+        types=partial_choice.types,
         length_s=length_s,
         left_s=left_s,
         restart_s=jobs.floats("restart_s"),
         keep_bonus_s=keep_bonus_s,
     )
-    begun = draft.copy() if search is not None else draft
-    chosen = draft.take(found, rated.priority, rated.urgent, charged=True)
+    begun = partial_choice.copy() if search is not None else partial_choice
+    chosen = partial_choice.take(found, rated.priority, rated.urgent, charged=True)
     searched = proven = None
     if search is not None:
         owed = partial(
@@ -192,52 +194,52 @@ def choose_round(
             deficit_s,
             pairs=every_pair,
             busy=begun.busy,
-            types=draft.types,
-            bars=bars,
+            types=partial_choice.types,
+            exclusions=exclusions,
         )
         searched, proven = _improve(
-            draft, begun, found, chosen, rated=rated, band=band, search=search, owed=owed
+            partial_choice, begun, found, chosen, rated=rated, band=band, search=search, owed=owed
         )
-    if not draft.busy.all() and draft.free.any():
+    if not partial_choice.busy.all() and partial_choice.free.any():
         _hand_out(
-            draft,
+            partial_choice,
             jobs,
             table,
-            alike,
+            equivalent,
             shared=shared,
             length_s=length_s,
             left_s=left_s,
-            bars=bars,
+            exclusions=exclusions,
         )
-    if alike.any:
-        swap_equivalent(draft.configuration, jobs, alike, bars, caps)
+    if equivalent.any:
+        swap_equivalent(partial_choice.configuration, jobs, equivalent, exclusions, caps)
     turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
-    if (~eligible | (draft.configuration != NONE) | (draft.pair != NONE)).all():
+    if (~eligible | (partial_choice.configuration != NONE) | (partial_choice.pair != NONE)).all():
         turn_of = suppress_moves(
-            draft.configuration,
-            draft.free,
+            partial_choice.configuration,
+            partial_choice.free,
             jobs,
             table,
-            alike,
+            equivalent,
             length_s=length_s,
             negligible=NEGLIGIBLE,
             caps=caps,
         )
-        turn_of[~draft.charged] = NONE
+        turn_of[~partial_choice.charged] = NONE
     beyond = np.zeros(len(jobs), dtype=bool)
     if kept is not None:
-        beyond = draft.charge_kept(
+        beyond = partial_choice.charge_kept(
             kept, found, wanted=wanted, turn_of=turn_of, jobs=jobs, pairs=pairs, table=table
         )
     return Choice(
-        configuration=draft.configuration,
-        pair=draft.pair,
-        charged=draft.charged,
+        configuration=partial_choice.configuration,
+        pair=partial_choice.pair,
+        charged=partial_choice.charged,
         turn_of=turn_of,
         found=found,
         left_s=left_s,
-        by_lengths=by_lengths,
-        by_lag=band.by_lag,
+        may_use_remaining_work=may_use_remaining_work,
+        follow_exactly=band.follow_exactly,
         urgent=rated.urgent,
         wanted=wanted,
         shared=every_pair,
@@ -247,18 +249,18 @@ def choose_round(
         beyond=beyond,
         searched=searched,
         certificate=proven,
-        full=None if caps is None else _full(caps, draft, table, profile, held),
+        full=None if caps is None else _full(caps, partial_choice, table, profile, held),
     )
 
 
-def _without_strangers(shared: Candidates, bars: Exclusions) -> Candidates:
-    """Leave out pairs with a member in ``bars.row``; pairs that run now may stay."""
-    strange = bars.row[shared.first] | bars.row[shared.second]
+def _without_strangers(shared: Candidates, exclusions: Exclusions) -> Candidates:
+    """Leave out pairs with a member in ``exclusions.row``; pairs that run now may stay."""
+    strange = exclusions.row[shared.first] | exclusions.row[shared.second]
     return shared.where(shared.held | ~strange)
 
 
 def _improve(
-    draft: PartialChoice,
+    partial_choice: PartialChoice,
     begun: PartialChoice,
     found: Candidates,
     chosen: BoolArray,
@@ -275,69 +277,75 @@ def _improve(
     """
     bounds = (math.nan, math.nan)
     if rated.value is not None:
-        chosen, bounds = improve_choice(draft, begun, found, chosen, rated.value)
+        chosen, bounds = improve_choice(partial_choice, begun, found, chosen, rated.value)
     searched = None
     if search.may and round_milp.is_late(found, chosen, band, search.begun_s):
         bonus_s = rated.bonus_s
-        searched = serve_owed_time(draft, begun, found, chosen, bonus_s=bonus_s, owed=owed())
+        searched = serve_owed_time(
+            partial_choice, begun, found, chosen, bonus_s=bonus_s, owed=owed()
+        )
     if searched:
-        chosen = draft.runs(found, begun)
+        chosen = partial_choice.runs(found, begun)
     length_s = band.round_s
     return searched, certify(found, chosen, rated.value, bounds=bounds, length_s=length_s)
 
 
 def _full(
-    caps: Caps, draft: PartialChoice, table: ConfigurationTable, profile: IntArray, held: IntArray
+    caps: Caps,
+    partial_choice: PartialChoice,
+    table: ConfigurationTable,
+    profile: IntArray,
+    held: IntArray,
 ) -> BoolArray:
     """Return (N,) jobs without room in their quotas for the single configuration they held."""
     rows = np.flatnonzero(held != NONE)
     lacks = caps.held(caps.group[rows], table.demand[profile[rows], held[rows]])
     full = np.zeros(len(held), dtype=bool)
-    full[rows] = (lacks > draft.free[draft.types :]).any(axis=1)
+    full[rows] = (lacks > partial_choice.free[partial_choice.types :]).any(axis=1)
     return full
 
 
 def _hand_out(
-    draft: PartialChoice,
+    partial_choice: PartialChoice,
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     *,
     shared: Candidates | None,
     length_s: float,
     left_s: FloatArray,
-    bars: Exclusions | None,
+    exclusions: Exclusions | None,
 ) -> None:
     """Offer the left-over workers to waiting jobs, unless the policy wants them idle."""
     offered = jobs["x_only"] == 0
     if shared is not None:
         shared = shared.where(offered[shared.first] & offered[shared.second])
         never = np.zeros(len(shared.first), dtype=bool)
-        draft.take(shared, shared.deficit_s, never, charged=False)
+        partial_choice.take(shared, shared.deficit_s, never, charged=False)
     leftover = _leftover(
         jobs,
         table,
-        alike,
-        waiting=offered & ~draft.busy,
-        free=draft.free,
+        equivalent,
+        waiting=offered & ~partial_choice.busy,
+        free=partial_choice.free,
         length_s=length_s,
         left_s=left_s,
-        bars=bars,
-        caps=draft.caps,
+        exclusions=exclusions,
+        caps=partial_choice.caps,
     )
-    draft.configuration[leftover >= 0] = leftover[leftover >= 0]
+    partial_choice.configuration[leftover >= 0] = leftover[leftover >= 0]
 
 
 def _leftover(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     *,
     waiting: BoolArray,
     free: IntArray,
     length_s: float,
     left_s: FloatArray,
-    bars: Exclusions | None,
+    exclusions: Exclusions | None,
     caps: Caps | None,
 ) -> IntArray:
     """Offer left-over workers to waiting jobs: by the policy's rank, then by remaining time."""
@@ -347,9 +355,9 @@ def _leftover(
     width = table.throughput.shape[1]
     works = 1.0 - np.minimum(jobs.restarts_s[:, :width] / length_s, 0.9)
     throughput = table.throughput[profile] * works
-    if bars is not None:
-        throughput = np.where(bars.configuration, 0.0, throughput)
-    doubt = alike.doubt[profile]
+    if exclusions is not None:
+        throughput = np.where(exclusions.configuration, 0.0, throughput)
+    doubt = equivalent.doubt[profile]
     held = jobs.ints("configuration")
     demand = table.demand[profile]
     if caps is not None:

@@ -76,7 +76,7 @@ class RoundReasons(WhyGranted):
 
     Args:
         choice: the choice; it does not change any more.
-        occasions: facts since the last choice, oldest first.
+        triggers: facts since the last choice, oldest first.
         round_number: of the round.
         table: configurations by profile.
         takers: lease -> planned leases that wait for its workers; filled later.
@@ -88,7 +88,7 @@ class RoundReasons(WhyGranted):
     def __init__(
         self,
         choice: Choice,
-        occasions: Sequence[Occasion],
+        triggers: Sequence[Occasion],
         *,
         round_number: int,
         table: ConfigurationTable,
@@ -97,7 +97,7 @@ class RoundReasons(WhyGranted):
         unfunded: BoolArray | None = None,
     ) -> None:
         self._unfunded = unfunded
-        self._round_number, self._occasions, self._choice = round_number, occasions, choice
+        self._round_number, self._occasions, self._choice = round_number, triggers, choice
         self._table, self._takers, self._is_round = table, takers, is_round
 
     def of_grant(self, plan: PlannedLease) -> Cause:
@@ -176,11 +176,11 @@ class RoundReasons(WhyGranted):
         choice, further_s = self._choice, other[2] - own[2]
         if other[0] and not own[0]:
             return _URGENCY[other[:2]], further_s
-        if choice.by_lag or own[0]:
+        if choice.follow_exactly or own[0]:
             return (Ground.BEHIND, further_s) if further_s > 0 else (Ground.NO_FIT, None)
         if choice.left_s[rival] >= choice.left_s[row]:
             return Ground.NO_FIT, None
-        return (Ground.SHORTER if choice.by_lengths else Ground.SERVED_LESS), None
+        return (Ground.SHORTER if choice.may_use_remaining_work else Ground.SERVED_LESS), None
 
     def _lag(self, row: int) -> _Lag | None:
         """Return the lag of a job behind X without this round; None if it is not due."""
@@ -304,12 +304,12 @@ class CausesOfNotices(Sequence[Cause]):
     """Causes of notices: why jobs must give back leases when a round begins.
 
     Args:
-        grounds: of the round.
+        reasons: of the round.
         notices: the leases.
     """
 
-    def __init__(self, grounds: RoundReasons, notices: Notices) -> None:
-        self._grounds, self._notices = grounds, notices
+    def __init__(self, reasons: RoundReasons, notices: Notices) -> None:
+        self._grounds, self._notices = reasons, notices
 
     def __len__(self) -> int:
         return len(self._notices.lease_ids)

@@ -162,7 +162,7 @@ def swap_equals(
     choice: IntArray,
     group: IntArray,
     slot: IntArray,
-    barred: BoolArray,
+    excluded: BoolArray,
 ) -> None:
     """Swap the choices of two jobs while at least one of them can stay and neither loses value.
 
@@ -173,7 +173,7 @@ def swap_equals(
         choice: (N,) configuration that each row is to run; changed in place.
         group: (U, J) number that a profile's configurations of equal value share.
         slot: (U, J) number that all configurations of one demand share.
-        barred: (N, J) configurations that rows cannot have; (0, 0) if there are no bars.
+        excluded: (N, J) configurations that rows cannot have; (0, 0) if there are no bars.
     """
     slots = slot.max() + 1 if slot.size else 0
     nothing = np.int64(-1)
@@ -204,7 +204,7 @@ def swap_equals(
                     gets = nothing
                     if not moved[j]:
                         gets = _equal(rows[j], given, profile, choice, group, slot)
-                        if gets >= 0 and barred.shape[0] > 0 and barred[rows[j], gets]:
+                        if gets >= 0 and excluded.shape[0] > 0 and excluded[rows[j], gets]:
                             gets = nothing
                     if gets >= 0:
                         choice[rows[j]] = gets

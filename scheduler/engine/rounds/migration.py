@@ -32,15 +32,15 @@ def sum_equivalent(values: FloatArray, group: IntArray) -> FloatArray:
     return result
 
 
-def spread_credit(jobs: JobTable, alike: EquivalentConfigurations) -> None:
+def spread_credit(jobs: JobTable, equivalent: EquivalentConfigurations) -> None:
     """Spread credits over configurations of equal value in proportion to X.
 
     Otherwise the credits would drift apart without bound, and become claims when throughputs
     change.
     """
-    if not (alike.any and len(rows := alike.shared[jobs["profile"]].nonzero()[0])):
+    if not (equivalent.any and len(rows := equivalent.shared[jobs["profile"]].nonzero()[0])):
         return
-    group = alike.group[jobs["profile"][rows]]
+    group = equivalent.group[jobs["profile"][rows]]
     width = group.shape[1]
     x, credit_s = jobs.x[rows, :width], jobs.credit_s[rows, :width]
     total = sum_equivalent(x, group)
@@ -51,8 +51,8 @@ def spread_credit(jobs: JobTable, alike: EquivalentConfigurations) -> None:
 def swap_equivalent(
     choice: IntArray,
     jobs: JobTable,
-    alike: EquivalentConfigurations,
-    bars: Exclusions | None,
+    equivalent: EquivalentConfigurations,
+    exclusions: Exclusions | None,
     caps: Caps | None = None,
 ) -> None:
     """Swap choices of equal value between jobs, so that more jobs can stay.
@@ -63,12 +63,12 @@ def swap_equivalent(
     Args:
         choice: (N,) single configuration of each job, NONE without one; changed in place.
         jobs: the job table.
-        alike: configurations of equal value.
-        bars: configurations that jobs cannot have; None if there are no bars.
+        equivalent: configurations of equal value.
+        exclusions: configurations that jobs cannot have; None if there are no bars.
         caps: quotas; None if there are no quotas.
     """
     profile, held = jobs.ints("profile"), jobs.ints("configuration")
-    may = alike.shared[profile] & (choice != NONE) & (choice != held)
+    may = equivalent.shared[profile] & (choice != NONE) & (choice != held)
     if caps is not None:
         capped: BoolArray = np.any(caps.member, axis=1, keepdims=True)[:, 0]
         may &= ~capped[caps.group]
@@ -77,9 +77,9 @@ def swap_equivalent(
         profile,
         held,
         choice,
-        alike.group,
-        alike.slot,
-        np.zeros((0, 0), dtype=bool) if bars is None else bars.configuration,
+        equivalent.group,
+        equivalent.slot,
+        np.zeros((0, 0), dtype=bool) if exclusions is None else exclusions.configuration,
     )
 
 
@@ -88,7 +88,7 @@ def suppress_moves(
     free: IntArray,
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     *,
     length_s: float,
     negligible: float,
@@ -108,7 +108,7 @@ def suppress_moves(
         free: (K + Q,) workers that are left over, and room in each quota; changed in place.
         jobs: the job table.
         table: configurations by profile.
-        alike: configurations of equal value.
+        equivalent: configurations of equal value.
         length_s: of the round.
         negligible: smaller fractions of X count as 0.
         caps: quotas; None if there are no quotas.
@@ -122,12 +122,12 @@ def suppress_moves(
     if not len(rows):
         return turn_of
     here, there, profile = held[rows], choice[rows], jobs.ints("profile")[rows]
-    same = alike.group[profile, here] == alike.group[profile, there]
+    same = equivalent.group[profile, here] == equivalent.group[profile, there]
     gain = table.throughput[profile, there] / np.maximum(table.throughput[profile, here], 1e-300)
-    doubt = margin(alike.doubt[profile, here], alike.doubt[profile, there])
-    lost = _lost(jobs, table, alike, rows, there, length_s=length_s)
+    doubt = margin(equivalent.doubt[profile, here], equivalent.doubt[profile, there])
+    lost = _lost(jobs, table, equivalent, rows, there, length_s=length_s)
     sure = doubt >= 0.0
-    futile = sure & _is_futile(jobs, table, alike, rows, there)
+    futile = sure & _is_futile(jobs, table, equivalent, rows, there)
     content = same | futile | (sure & (gain * (1.0 - lost) <= np.exp(doubt)))
     loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
     if not (loses.any() or content.any()):
@@ -145,7 +145,7 @@ def suppress_moves(
 def _is_futile(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     rows: IntArray,
     there: IntArray,
 ) -> BoolArray:
@@ -154,7 +154,7 @@ def _is_futile(
     left, restart_s = jobs.steps_left()[rows], jobs.restarts_s[rows, there]
     stays_s = left / np.maximum(table.throughput[profile, held], 1e-300)
     moves_s = left / np.maximum(table.throughput[profile, there], 1e-300) + restart_s
-    dearer = alike.price[profile, held] * stays_s > alike.price[profile, there] * moves_s
+    dearer = equivalent.price[profile, held] * stays_s > equivalent.price[profile, there] * moves_s
     result: BoolArray = (restart_s > 0.0) & (moves_s >= stays_s) & ~dearer
     return result
 
@@ -162,7 +162,7 @@ def _is_futile(
 def _lost(
     jobs: JobTable,
     table: ConfigurationTable,
-    alike: EquivalentConfigurations,
+    equivalent: EquivalentConfigurations,
     rows: IntArray,
     there: IntArray,
     *,
@@ -176,7 +176,7 @@ def _lost(
     if not restart_s.any():
         return restart_s
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
-    group = alike.group[profile]
+    group = equivalent.group[profile]
     share = sum_equivalent(jobs.x[rows, : group.shape[1]], group)[np.arange(len(rows)), there]
     left_s = jobs.steps_left()[rows] / np.maximum(table.throughput[profile, held], 1e-300)
     stretch_s = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)

@@ -55,7 +55,7 @@ class PartialChoice:
         return result & ~begun.busy[found.first]
 
     def become(self, other: PartialChoice) -> None:
-        """Become equal to another draft."""
+        """Become equal to another choice."""
         self.__dict__.update(other.__dict__)
 
     def keep(
@@ -167,7 +167,7 @@ def _room(free: IntArray, caps: Caps) -> IntArray:
 
 
 def improve_choice(
-    draft: PartialChoice,
+    partial_choice: PartialChoice,
     begun: PartialChoice,
     found: Candidates,
     chosen: BoolArray,
@@ -179,10 +179,10 @@ def improve_choice(
     that are taken one by one can leave workers idle that another choice would use.
 
     Args:
-        draft: the choice; it becomes a better one if one is found.
-        begun: the draft before any candidate was chosen.
+        partial_choice: the choice; it becomes a better one if one is found.
+        begun: the choice before any candidate was chosen.
         found: the C candidates.
-        chosen: (C,) which of them the draft runs.
+        chosen: (C,) which of them the choice runs.
         value: (C,) value of each.
 
     Returns:
@@ -194,11 +194,11 @@ def improve_choice(
     if reached >= (1.0 - GAP) * bound:
         return chosen, (bound, bound)
     never = np.zeros(len(value), dtype=bool)
-    gain = priced.gain / found.demand[:, : draft.types].sum(axis=1)
+    gain = priced.gain / found.demand[:, : partial_choice.types].sum(axis=1)
     other = begun.copy()
     runs = other.take(found, gain, never, charged=True)
     if value[runs].sum() > reached:
-        draft.become(other)
+        partial_choice.become(other)
         chosen, reached = runs, float(value[runs].sum())
     if reached >= (1.0 - GAP) * bound:
         return chosen, (bound, bound)
@@ -223,14 +223,14 @@ def improve_choice(
         if value[must | runs].sum() > reached:
             better = other.copy()
             better.take(found, gain, runs, charged=True)
-            draft.become(better)
-            chosen = draft.runs(found, begun)
+            partial_choice.become(better)
+            chosen = partial_choice.runs(found, begun)
             reached = float(value[chosen].sum())
     return chosen, (max(bound, reached), priced.bound)
 
 
 def serve_owed_time(
-    draft: PartialChoice,
+    partial_choice: PartialChoice,
     begun: PartialChoice,
     found: Candidates,
     chosen: BoolArray,
@@ -241,10 +241,10 @@ def serve_owed_time(
     """Choose again if the running candidates are worth less than is owed, see ``round_milp``.
 
     Args:
-        draft: the choice; it becomes another one if one is found.
-        begun: the draft before any candidate was chosen.
+        partial_choice: the choice; it becomes another one if one is found.
+        begun: the choice before any candidate was chosen.
         found: the C candidates.
-        chosen: (C,) which of them the draft runs.
+        chosen: (C,) which of them the choice runs.
         bonus_s: (C,) seconds of lag with which each is credited so that fewer jobs move. Rounds
             that serve the owed time with this credit are tried first.
         owed: see ``round_milp.total_owed``.
@@ -252,10 +252,13 @@ def serve_owed_time(
     Returns:
         Whether a choice was found that is worth ``owed``; None if there was no need.
     """
-    value = round_milp.candidate_worth(found, draft.types)
+    value = round_milp.candidate_worth(found, partial_choice.types)
     if not round_milp.short_of(value, chosen, owed):
         return None
-    for credited in (value + round_milp.candidate_worth(found, draft.types, bonus_s), value):
+    for credited in (
+        value + round_milp.candidate_worth(found, partial_choice.types, bonus_s),
+        value,
+    ):
         runs, _ = round_milp.best_choice(found, credited, begun.free, begun.busy)
         if runs is not None and not round_milp.short_of(value, runs, owed):
             break
@@ -264,5 +267,5 @@ def serve_owed_time(
     for part in (runs, round_milp.affordable_candidates(value, runs, owed)):
         some = found.where(part)
         begun.take(some, some.deficit_s, np.zeros(len(some.first), dtype=bool), charged=True)
-    draft.become(begun)
+    partial_choice.become(begun)
     return True

@@ -102,7 +102,7 @@ def total_owed(
     pairs: Candidates | None,
     busy: BoolArray,
     types: int,
-    bars: Exclusions | None,
+    exclusions: Exclusions | None,
 ) -> float:
     """Return the worker-seconds that X is owed at this moment: sum(lag x workers x X).
 
@@ -113,12 +113,12 @@ def total_owed(
         pairs: the pairs to which X gives any time; None without pairs.
         busy: (N,) jobs that must not be chosen.
         types: K, the worker types.
-        bars: configurations that jobs cannot have; None if there are no bars.
+        exclusions: configurations that jobs cannot have; None if there are no bars.
     """
     rows = np.flatnonzero(~busy)
     x = jobs.x[rows]
-    if bars is not None:
-        x[:, : bars.configuration.shape[1]] *= ~bars.configuration[rows]
+    if exclusions is not None:
+        x[:, : exclusions.configuration.shape[1]] *= ~exclusions.configuration[rows]
     workers = table.demand.sum(axis=2)[jobs["profile"][rows]]
     width = workers.shape[1]
     result = float((deficit_s[rows, :width] * x[:, :width] * workers).sum())

@@ -48,7 +48,7 @@ class Band:
     ahead: float
 
     @property
-    def by_lag(self) -> bool:
+    def follow_exactly(self) -> bool:
         """Whether there is no band: the candidate that is furthest behind goes first."""
         return self.behind <= 1.0 and self.ahead <= 0.0
 
@@ -58,17 +58,19 @@ class Band:
         return self.ahead * self.round_s
 
 
-def time_left_s(jobs: JobTable, table: ConfigurationTable, *, by_lengths: bool) -> FloatArray:
+def time_left_s(
+    jobs: JobTable, table: ConfigurationTable, *, may_use_remaining_work: bool
+) -> FloatArray:
     """Return (N,) seconds that each job is expected to go on in its fastest configuration.
 
     Args:
         jobs: the job table.
         table: configurations by profile.
-        by_lengths: whether the policy may use the lengths of jobs. If not, a job is expected to go
-            on for as long as it has run.
+        may_use_remaining_work: whether the policy may use the lengths of jobs. If not, a job
+            is expected to go on for as long as it has run.
     """
     result: FloatArray
-    if not by_lengths:
+    if not may_use_remaining_work:
         result = jobs["attained_worker_s"] / np.maximum(jobs["scale_factor"], 1)
         return result
     fastest = table.throughput.max(axis=1, initial=0.0)[jobs["profile"]]
@@ -124,6 +126,6 @@ def rate_candidates(
         *(workers, left_s, restart_s, length_s, keep_bonus_s, HEAD_START * length_s),
         *(band.behind * band.round_s, band.round_s, GRANTED, NEGLIGIBLE * length_s, URGENT),
     )
-    if band.by_lag:
+    if band.follow_exactly:
         return Rating(urgent=urgent, priority=lag_s, bonus_s=bonus_s, value=None)
     return Rating(urgent=urgent, priority=value / workers, bonus_s=bonus_s, value=value)

@@ -56,9 +56,9 @@ class State:
         #: whether the policy's answer changes with progress alone.
         self.time_dependent = time_dependent
         #: whether the policy may use the lengths of jobs, see ``Allocation``.
-        self.by_lengths = True
+        self.may_use_remaining_work = True
         #: whether the policy wants rounds to follow X as closely as possible, see ``Allocation``.
-        self.by_lag = False
+        self.follow_exactly = False
         #: when a search for the best round is allowed.
         self.search = SearchSchedule()
         #: proof of how good the last planned round was; None before the first. Not in snapshots.
@@ -97,7 +97,7 @@ class State:
         #: workers that are reserved, and the jobs that may use them.
         self.reservations = Reservations()
         #: recent events that may cause later decisions.
-        self.occasions = PendingTriggers()
+        self.triggers = PendingTriggers()
         #: the event being handled; None during decisions. Not in snapshots, like the next two,
         #: which last for one call.
         self.event: ev.Event | None = None
@@ -128,7 +128,7 @@ class State:
         self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
         self.rows_moved()
-        self.heed()
+        self.mark_dirty()
         self.record(kind, job.job_id, **data)
         return job.job_id
 
@@ -214,19 +214,19 @@ class State:
         number = self.round_number if self.event is None else 0
         return Cause(fact=occasion.fact, subject=occasion.subject, round_number=number)
 
-    def heed(self, *, ask: bool = True, serve: bool = True) -> None:
+    def mark_dirty(self, *, ask_policy: bool = True, serve_idle: bool = True) -> None:
         """Note the event, and the decisions that it makes due.
 
         Args:
-            ask: whether the input of the policy has changed, so that it must be asked.
-            serve: whether workers may be idle now while jobs wait.
+            ask_policy: whether the input of the policy has changed, so that it must be asked.
+            serve_idle: whether workers may be idle now while jobs wait.
         """
-        occasion, occasions = self.occasion, self.occasions
-        occasions.note(occasion)
-        if ask and occasions.to_ask is None:
-            occasions.to_ask = occasion
-        self.changed |= ask
-        self.serve_due |= serve
+        occasion, triggers = self.occasion, self.triggers
+        triggers.note(occasion)
+        if ask_policy and triggers.to_ask is None:
+            triggers.to_ask = occasion
+        self.changed |= ask_policy
+        self.serve_due |= serve_idle
 
     # -- commands -------------------------------------------------------------------------------
 

@@ -48,11 +48,11 @@ _ROW = np.dtype(
         ("restart_s", np.float64),
         ("retry_at_s", np.float64),  # may not run before; inf: not until another event
         ("rank", np.float64),  # order in which left-over workers are offered; inf without one
-        ("x_only", np.int64),  # 1 if the policy gives it time by X only, no left-over workers
+        ("x_only", np.int64),  # 1 if it gets no left-over workers, see ``Allocation.no_backfill``
         ("unpreemptible", np.int64),  # 1 if it runs to its end once it has begun
         ("saves", np.int64),  # 1 if the job surely saves its work before it must leave
         ("wasted", np.int64),  # leases in a row that were taken back and lost all work
-        ("kept", np.int64),  # why its lease goes on in this round: ``Kept``
+        ("kept", np.int64),  # why its lease goes on in this round: ``Protection``
         ("min_run_s", np.float64),  # time for which a lease is not taken back
         ("lost_s", np.float64),  # seconds of the wasted leases
         ("group", np.int64),  # index into the engine's groups of jobs under the same quotas

@@ -276,14 +276,14 @@ class Driver:
         """
         told = self._in_turn = self._next_facts()
         self._published.clear()
-        draft = self.control.draft(self._clock.now_s(), self._clock.wall_s())
+        transaction = self.control.transaction(self._clock.now_s(), self._clock.wall_s())
         try:
             if self._heard:
                 heard, self._heard = self._heard, {}
-                self.control.take(draft, NodesHeard(heard_s=heard))
-            answers = await self._take_in(draft, told)
+                self.control.take(transaction, NodesHeard(heard_s=heard))
+            answers = await self._take_in(transaction, told)
             began_s = self._metrics.clock()
-            decision = self.control.decide(draft)
+            decision = self.control.decide(transaction)
             for warning in decision.warnings:
                 _log.warning("%s", warning)
             head = await self._commit(self._entry(decision)) if decision.is_stored else None
@@ -336,7 +336,7 @@ class Driver:
         return [one for one in told if not one[1].done()]
 
     async def _take_in(
-        self, draft: Transaction, told: Sequence[Told]
+        self, transaction: Transaction, told: Sequence[Told]
     ) -> list[tuple[asyncio.Future[object], Answered]]:
         """Take in facts, with pauses for other tasks, and return the futures with their answers.
 
@@ -350,9 +350,9 @@ class Driver:
             if stopwatch_s() > until_s:
                 await asyncio.sleep(0)
                 until_s = stopwatch_s() + FACTS_SLICE_S
-            self.control.take(draft, fact)
-            answered = draft.answers[-1]
-            if answered.error is None or self.control.changes(draft):
+            self.control.take(transaction, fact)
+            answered = transaction.answers[-1]
+            if answered.error is None or self.control.changes(transaction):
                 answers.append((future, answered))
             elif not future.done():
                 future.set_exception(answered.error)

@@ -409,7 +409,7 @@ def nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was expanded before it was counted")
 
-    monkeypatch.setattr("api.jobs.batches.submissions", made)
+    monkeypatch.setattr("api.jobs.batches.expand_submissions", made)
     monkeypatch.setattr("api.jobs.batches.read_jobs", made)
 
 

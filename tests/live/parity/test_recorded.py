@@ -53,17 +53,17 @@ class Recorder(Control):
         self.log = []
         self._facts = []
 
-    def draft(self, now_s, wall_s=None):
+    def transaction(self, now_s, wall_s=None):
         self._facts = []
         self._now_s = now_s
-        return super().draft(now_s, wall_s)
+        return super().transaction(now_s, wall_s)
 
-    def take(self, draft, fact):
+    def take(self, transaction, fact):
         self._facts.append(fact)
-        super().take(draft, fact)
+        super().take(transaction, fact)
 
-    def decide(self, draft):
-        decision = super().decide(draft)
+    def decide(self, transaction):
+        decision = super().decide(transaction)
         self.log.append((tuple(self._facts), self._now_s, decision))
         return decision
 

@@ -364,7 +364,7 @@ class ByFactsOnly:
     """Control as a shell may use it; any other use fails."""
 
     _ALLOWED = frozenset(
-        {"draft", "take", "decide", "publish", "snapshot"}
+        {"transaction", "take", "decide", "publish", "snapshot"}
         | {"view", "question", "asked", "next_due_s"}
     )
 

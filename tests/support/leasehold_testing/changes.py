@@ -253,9 +253,11 @@ CHANGES: Final[tuple[Change, ...]] = (
             ),
             Insertion(
                 path="scheduler/control/jobs/submit.py",
-                before="    if record.parked is None:\n        tell_submitted(",
+                before="    if record.blocked_on is None:\n        submit_to_engine(",
                 text="    if item.spec.deadline_s is not None:\n"
-                '        draft.note("deadline_given", "job", record.job_id, actor=actor)\n',
+                "        transaction.record_event(\n"
+                '            "deadline_given", "job", record.job_id, actor=actor\n'
+                "        )\n",
             ),
         ),
         written=(_REST, _FORMS),

@@ -365,11 +365,11 @@ def check_state(state: ControlState) -> None:
         "jobs know their leases": leases.of_job
         == {lease.job_id: lease_id for lease_id, lease in book.leases.items()},
         "active jobs are known to the engine, or parked": {
-            record.job_id for record in state.jobs.by_id.values() if record.parked is None
+            record.job_id for record in state.jobs.by_id.values() if record.blocked_on is None
         }
         == set(engine.jobs.number_of),
         "parked jobs are those that are": {record.job_id for record in state.jobs.parked()}
-        == {record.job_id for record in state.jobs.by_id.values() if record.parked is not None},
+        == {record.job_id for record in state.jobs.by_id.values() if record.blocked_on is not None},
     }
     broken = [name for name, holds in checks.items() if not holds]
     for place, ids in told.items():

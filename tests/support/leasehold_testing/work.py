@@ -25,4 +25,6 @@ def work(does: Callable[[Transaction], object]) -> Fact:
     return cast("Fact", _Work(does))
 
 
-cast("dict[type, Any]", control._TAKE)[_Work] = lambda _state, draft, fact: fact.work(draft)
+cast("dict[type, Any]", control._TAKE)[_Work] = lambda _state, transaction, fact: fact.work(
+    transaction
+)

@@ -25,7 +25,7 @@ def fits(monkeypatch):
         shapes.append(logs.shape)
         return fit_speed_model(logs)
 
-    monkeypatch.setattr(fitting, "fit", counted)
+    monkeypatch.setattr(fitting, "fit_speed_model", counted)
     return shapes
 
 

@@ -243,7 +243,7 @@ def test_it_does_not_know_how_long_jobs_take():
         for r in ([1.0, 1e6, 10.0], [1e6, 1.0, 1e6])
     )
     assert np.array_equal(one.x, other.x)
-    assert not one.by_lengths
+    assert not one.may_use_remaining_work
 
 
 def test_parts_of_a_problem_know_the_restarts_of_their_jobs():

@@ -50,7 +50,7 @@ def test_who_may_not_know_lengths_answers_the_same_whatever_they_are(name, seed)
         problem = replace(problem, remaining_steps=left, total_steps=done + left)
         answers.append(make_policy(name).allocate(problem))
     assert answers[0].x.tolist() == answers[1].x.tolist()
-    assert not answers[0].by_lengths
+    assert not answers[0].may_use_remaining_work
 
 
 def test_jobs_behind_a_gang_without_room_run_unless_backfilling_is_off() -> None:
@@ -273,9 +273,9 @@ def test_without_backfilling_nobody_is_let_past_by_sharing_either() -> None:
 
 def test_only_without_backfilling_is_idling_meant() -> None:
     problem = make_problem(make_table([[5], [5]], scale_factor=[4, 1]), capacity=[4])
-    assert make_policy("fifo").allocate(problem).x_only is None
+    assert make_policy("fifo").allocate(problem).no_backfill is None
     strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
-    assert strict.x_only.tolist() == [True, True]
+    assert strict.no_backfill.tolist() == [True, True]
 
 
 def test_without_backfilling_a_job_holds_back_only_the_worker_types_that_it_can_use() -> None:
@@ -414,3 +414,9 @@ def test_no_elastic_job_waits_beside_workers_that_it_could_use(seed, name) -> No
     waits = answer.x.sum(axis=1) == 0
     could = (problem.throughput > 0) & (problem.demand <= left).all(axis=2)
     assert not could[waits].any()
+
+
+def test_whether_lengths_are_known_has_its_old_name_for_one_release_with_a_warning():
+    problem = make_problem(make_table([(2.0,)]), capacity=[1], profile=[0])
+    with pytest.warns(DeprecationWarning, match="now called may_use_remaining_work"):
+        assert not serve_in_order(problem, np.array([0]), by_lengths=False).may_use_remaining_work

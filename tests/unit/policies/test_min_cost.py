@@ -154,7 +154,7 @@ def test_who_is_nowhere_dearer_is_offered_what_rounds_leave_over() -> None:
         cost_usd_per_hour=[2.0, 1.0],
     )
     answer = make_policy("min_cost").allocate(problem)
-    assert answer.x_only.tolist() == [False, False, False, True]
+    assert answer.no_backfill.tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("seed", range(4))

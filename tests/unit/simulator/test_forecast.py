@@ -294,7 +294,7 @@ def test_what_is_promised_comes(policy, usual):
         projects=(ProjectLimits(project="p", max_workers=2),),
     )
     question = at(made, 80.0)
-    waits = sum(record.parked is not None for record in question.control.jobs)
+    waits = sum(record.blocked_on is not None for record in question.control.jobs)
     assert waits == 2  # for others to complete; the engine knows jobs that wait for the quota
     result = forecast(question)
     assert result.complete

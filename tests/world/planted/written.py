@@ -127,7 +127,7 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w15",
         REPORTS,
-        "    return node.is_news(report) or _is_left_over(node, report, now_s=draft.now_s)\n",
+        "    return node.is_news(report) or _is_left_over(node, report, now_s=transaction.now_s)\n",
         "    return True\n",
         "a report that was overtaken counts",
     ),
@@ -155,8 +155,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w19",
         LOOP,
-        "            view = accept(self._view, desired, sent_s=sent_s)\n",
-        "            view = accept(self._view, desired, sent_s=self._now_s())\n",
+        "            view = accept_desired(self._view, desired, sent_s=sent_s)\n",
+        "            view = accept_desired(self._view, desired, sent_s=self._now_s())\n",
         "a deadline is counted from the answer",
     ),
     (
@@ -324,7 +324,7 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "s17",
         REPORTS,
-        "    _note_lost_entries(state, draft, report)\n",
+        "    _note_lost_entries(state, transaction, report)\n",
         "",
         "jobs are not named whose leases the database has lost",
     ),

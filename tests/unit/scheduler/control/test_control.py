@@ -169,10 +169,10 @@ def test_facts_may_be_taken_in_one_by_one(parts):
     control = begin().control
     facts = [submission("a"), submission("b", depends_on=("a",))]
     if parts:
-        draft = control.draft(3.0)
+        transaction = control.transaction(3.0)
         for fact in facts:
-            control.take(draft, fact)
-        decision = control.decide(draft)
+            control.take(transaction, fact)
+        decision = control.decide(transaction)
     else:
         decision = control.handle(*facts, now_s=3.0)
     assert [row.job_id for row in decision.rows.jobs] == ["a", "b"]

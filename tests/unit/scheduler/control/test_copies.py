@@ -91,7 +91,7 @@ def test_a_copy_decides_as_the_control_that_it_was_copied_from(replay):
     while made.to_go:
         made.step()
         copies.append((len(told), made.control.copied()))
-    kinds = {record.parked for _, copied in copies for record in copied.jobs}
+    kinds = {record.blocked_on for _, copied in copies for record in copied.jobs}
     assert len(kinds) == 2  # dependencies and none
     assert all(copied.limits for _, copied in copies)
     assert any(node.lost for _, copied in copies for node in copied.nodes)

@@ -175,12 +175,12 @@ def test_what_happens_at_once_counts_once() -> None:
     (fault,) = cluster.state.health.faults["bad"]
     live = cluster.lease_on("bad")
     other = replace(live, lease=replace(live.lease, job_id="other"))
-    draft = cluster.shell.control.draft(fault.at_s + 5.0)
+    transaction = cluster.shell.control.transaction(fault.at_s + 5.0)
     end = MemberEnd(reason=LeaseEnd.LOST)
-    note_end(cluster.state, draft, other, "bad", end)
+    note_end(cluster.state, transaction, other, "bad", end)
     assert {one.job_id for one in cluster.state.health.faults["bad"]} == {job, "other"}
     assert cluster.node().doubt is None
-    note_end(cluster.state, cluster.shell.control.draft(fault.at_s + 50.0), other, "bad", end)
+    note_end(cluster.state, cluster.shell.control.transaction(fault.at_s + 50.0), other, "bad", end)
     assert cluster.node().doubt is not None
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from policies.testing import make_problem, make_table
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.codec import decode, encode
 from scheduler.domain.configuration import (
     Configuration,
     ConfigurationTable,
@@ -175,3 +176,25 @@ def test_a_throughput_table_answers_zero_for_what_it_does_not_know():
     assert table.job_types == ("a", "b")
     assert table.steps_per_s("b", 1, "v100") == 2.0
     assert table.steps_per_s("b", 1, "k80") == table.steps_per_s("c", 1, "v100") == 0.0
+
+
+def test_fields_of_an_allocation_keep_their_old_names_for_one_release_with_a_warning():
+    x = np.ones((1, 1))
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.x_only is now called no_backfill"):
+        made = Allocation.singles(x, x_only=np.array([True]))
+    assert made.no_backfill.tolist() == [True]
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.by_lag is now called follow_exactly"):
+        made = dataclasses.replace(made, by_lag=True)
+    assert made.follow_exactly
+    with pytest.warns(DeprecationWarning, match="by_lengths is now called may_use_remaining_work"):
+        assert made.by_lengths
+    with pytest.raises(AttributeError, match="'Allocation' has no field 'by_chance'"):
+        made.by_chance  # noqa: B018
+
+
+def test_renamed_fields_are_stored_under_their_old_names():
+    made = Allocation.singles(np.ones((1, 1)), no_backfill=np.array([True]))
+    stored = encode(made)
+    assert {"x_only", "by_lengths", "by_lag"} <= stored.keys()
+    assert not {"no_backfill", "may_use_remaining_work", "follow_exactly"} & stored.keys()
+    assert decode(stored).no_backfill.tolist() == [True]

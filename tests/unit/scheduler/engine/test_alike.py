@@ -65,11 +65,11 @@ def test_groups_are_as_defined(seed):
     rng = np.random.default_rng(seed)
     table = drawn_table(rng)
     prices = rng.choice([0.0, 1.0, 2.0], size=3)
-    alike = EquivalentConfigurations.of(table, prices)
-    assert alike.group.tolist() == defined(table, prices)
-    own = np.arange(alike.group.shape[1])
-    assert alike.shared.tolist() == (alike.group != own).any(axis=1).tolist()
-    assert alike.any == bool(alike.shared.any())
+    equivalent = EquivalentConfigurations.of(table, prices)
+    assert equivalent.group.tolist() == defined(table, prices)
+    own = np.arange(equivalent.group.shape[1])
+    assert equivalent.shared.tolist() == (equivalent.group != own).any(axis=1).tolist()
+    assert equivalent.any == bool(equivalent.shared.any())
 
 
 def test_some_draws_have_groups_and_some_have_none():

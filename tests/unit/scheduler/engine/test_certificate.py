@@ -23,12 +23,12 @@ def proofs(monkeypatch):
     improve, prove = choose_round.improve, choose_round.certificate
     best = []
 
-    def improved(draft, begun, candidates, chosen, value):
+    def improved(partial_choice, begun, candidates, chosen, value):
         runs, most = round_milp.best_choice(candidates, value, begun.free, begun.busy)
         assert runs is not None
         assert most == pytest.approx(value[runs].sum())
         best.append(float(value[runs].sum()))
-        return improve(draft, begun, candidates, chosen, value)
+        return improve(partial_choice, begun, candidates, chosen, value)
 
     def proven(*arguments, **keywords):
         result = prove(*arguments, **keywords)
@@ -36,8 +36,8 @@ def proofs(monkeypatch):
             found.append((result, best.pop()))
         return result
 
-    monkeypatch.setattr(choose_round, "improve", improved)
-    monkeypatch.setattr(choose_round, "certificate", proven)
+    monkeypatch.setattr(choose_round, "improve_choice", improved)
+    monkeypatch.setattr(choose_round, "certify", proven)
     return found
 
 
@@ -78,7 +78,7 @@ def test_without_a_band_a_round_carries_its_distance_alone(seed):
         return found[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose_round, "certificate", proven)
+        patch.setattr(choose_round, "certify", proven)
         mechanism = credit_mechanism(x, gangs, (3,), keep_bonus=0.0, band=EXACT)
         follow(mechanism, x, rounds=30)
     assert len(found) == 30

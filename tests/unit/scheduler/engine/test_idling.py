@@ -18,7 +18,7 @@ def first_only(idling, share=1.0):
     def allocate(problem):
         x = np.zeros_like(problem.throughput)
         x[0, 0] = share
-        return Allocation.singles(x, x_only=np.full(problem.jobs, idling))
+        return Allocation.singles(x, no_backfill=np.full(problem.jobs, idling))
 
     return allocate
 
@@ -91,7 +91,7 @@ def test_a_pair_is_not_let_run_beyond_its_share(start, job):
                 pair_jobs=np.array([[0, 1]]),
                 pair_index=np.array([0]),
                 pair_x=np.array([0.5]),
-                x_only=np.full(problem.jobs, idling),
+                no_backfill=np.full(problem.jobs, idling),
             )
 
         return allocate
@@ -134,9 +134,9 @@ def test_a_journal_of_the_release_before_holds_answers_that_mean_nothing_to_idle
     answer = ev.AllocationComputed(
         generation=3,
         job_number=np.array([7]),
-        allocation=Allocation.singles(np.ones((1, 1)), x_only=np.array([True])),
+        allocation=Allocation.singles(np.ones((1, 1)), no_backfill=np.array([True])),
     )
     stored = codec.encode(answer)
-    assert codec.decode(stored).allocation.x_only.tolist() == [True]
+    assert codec.decode(stored).allocation.no_backfill.tolist() == [True]
     del stored["allocation"]["x_only"]
-    assert codec.decode(stored).allocation.x_only is None
+    assert codec.decode(stored).allocation.no_backfill is None

@@ -223,9 +223,9 @@ class EngineMachine(RuleBasedStateMachine):
         values=st.fixed_dictionaries(
             {"weight": st.sampled_from([1.0, 3.0]), "max_failures": st.integers(0, 2)}
         ),
-        manners=st.sampled_from(MANNERS),
+        launch_constraints=st.sampled_from(MANNERS),
     )
-    def submit(self, profile, total_steps, count, values, manners):
+    def submit(self, profile, total_steps, count, values, launch_constraints):
         jobs = []
         for _ in range(count):
             job_id = f"job-{len(self.submitted)}"
@@ -238,7 +238,7 @@ class EngineMachine(RuleBasedStateMachine):
                     scale_factor=GANGS[profile],
                     arrival_s=self.shell.now,
                     **values,
-                    **manners,
+                    **launch_constraints,
                 )
             )
         refused = self.must_be_refused(profile)
@@ -472,7 +472,7 @@ class EngineMachine(RuleBasedStateMachine):
                 continue
             profile = jobs["profile"][row]
             fits = (table.throughput[profile] > 0) & (table.demand[profile] <= free).all(axis=1)
-            near = self.engine.state.assigner.manners.consolidated[profile]
+            near = self.engine.state.assigner.launch_constraints.consolidated[profile]
             fits &= ~near | (table.demand[profile] <= most).all(axis=1)
             assert not fits.any(), f"row {row} waits while {free} workers are idle"
 
@@ -555,7 +555,7 @@ class LongHistory(EngineMachine):
                 profile=of(0, 0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 7),
                 total_steps=of(150.0, 400.0, 2000.0),
                 count=2, values={"weight": of(1.0, 3.0), "max_failures": 2},
-            manners=of(*MANNERS),
+            launch_constraints=of(*MANNERS),
             )),
             (2, lambda: self.join(
                 size=int(rng.integers(1, 9)), kind=int(rng.integers(4)),

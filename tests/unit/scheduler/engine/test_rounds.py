@@ -153,8 +153,8 @@ def test_rounds_stay_within_the_band(seed, types, width):
 
 def test_a_policy_may_ask_for_rounds_without_a_band():
     given = EngineSettings(round_length_s=60.0)
-    assert not given.band(by_lag=False).by_lag
-    assert given.band(by_lag=True) == Band(round_s=60.0, behind=1.0, ahead=0.0)
+    assert not given.band(follow_exactly=False).follow_exactly
+    assert given.band(follow_exactly=True) == Band(round_s=60.0, behind=1.0, ahead=0.0)
 
 
 def test_who_may_not_know_lengths_serves_first_who_has_had_least():
@@ -165,8 +165,8 @@ def test_who_may_not_know_lengths_serves_first_who_has_had_least():
         )
     jobs["attained_worker_s"][:] = (50.0, 10.0)
     table = make_table([[2.0]])
-    assert time_left_s(jobs, table, by_lengths=True).tolist() == [0.5, 250.0]
-    assert time_left_s(jobs, table, by_lengths=False).tolist() == [50.0, 10.0]
+    assert time_left_s(jobs, table, may_use_remaining_work=True).tolist() == [0.5, 250.0]
+    assert time_left_s(jobs, table, may_use_remaining_work=False).tolist() == [50.0, 10.0]
 
 
 def test_a_job_that_goes_on_past_its_length_is_expected_to_go_on_for_as_long_again():

@@ -129,8 +129,8 @@ def test_a_dearer_type_is_another_value_though_it_is_as_fast():
         "type-0:1,type-1:1", workers_per_node=4, prices={"type-0": 9.0, "type-1": 1.0}
     )
     table = make_table([[1.0, 1.0]])
-    alike = EquivalentConfigurations.of(table, cluster.cost_usd_per_hour)
-    assert not alike.shared.any()
+    equivalent = EquivalentConfigurations.of(table, cluster.cost_usd_per_hour)
+    assert not equivalent.shared.any()
 
 
 # -- any round ----------------------------------------------------------------------------------
@@ -170,26 +170,26 @@ def rounds(draw):
     return jobs, table, EquivalentConfigurations.of(table, np.zeros(types)), capacity
 
 
-def choose(jobs, table, alike, capacity):
+def choose(jobs, table, equivalent, capacity):
     return choose_round(
         jobs,
         PairTable(),
         table,
-        alike,
+        equivalent,
         eligible=np.ones(len(jobs), dtype=bool),
         free=capacity,
         length_s=100.0,
         lead_s=0.0,
         keep_bonus_s=50.0,
-        band=EngineSettings(round_length_s=100.0).band(by_lag=False),
+        band=EngineSettings(round_length_s=100.0).band(follow_exactly=False),
     )
 
 
 @given(rounds())
 @settings(max_examples=300, deadline=None)
 def test_a_round_never_takes_more_workers_than_there_are(drawn):
-    jobs, table, alike, capacity = drawn
-    choice = choose(jobs, table, alike, capacity)
+    jobs, table, equivalent, capacity = drawn
+    choice = choose(jobs, table, equivalent, capacity)
     rows = np.flatnonzero(choice.configuration != NONE)
     profile = jobs["profile"][rows]
     assert (table.throughput[profile, choice.configuration[rows]] > 0).all()
@@ -202,12 +202,12 @@ def test_a_round_never_takes_more_workers_than_there_are(drawn):
 @given(rounds())
 @settings(max_examples=300, deadline=None)
 def test_no_two_jobs_could_exchange_what_they_have_so_that_more_stay(drawn):
-    jobs, table, alike, capacity = drawn
+    jobs, table, equivalent, capacity = drawn
     held, profile = jobs["configuration"], jobs["profile"]
-    chosen = choose(jobs, table, alike, capacity).configuration
+    chosen = choose(jobs, table, equivalent, capacity).configuration
 
     def equals(row):
-        group = alike.group[profile[row]]
+        group = equivalent.group[profile[row]]
         return np.flatnonzero(group == group[chosen[row]])
 
     moved = [
