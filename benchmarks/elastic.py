@@ -26,9 +26,8 @@ from traces import read_throughputs, read_trace
 from traces.generators.generate import generate
 
 if TYPE_CHECKING:
-    from scheduler.domain.jobs.job import Job
     from scheduler.domain.throughputs.throughput import ThroughputTable
-    from traces.trace import Trace
+    from traces.trace import Trace, TraceJob
 
 LOAD = LOADS["multi"]
 
@@ -82,11 +81,11 @@ def run(seed: int | None, overheads: str) -> dict[str, Any]:
     return row
 
 
-def _elastic(job: Job, most: int) -> Job:
+def _elastic(job: TraceJob, most: int) -> TraceJob:
     """Return a gang that may run at fewer and more workers; other jobs as they are."""
     if job.scale_factor == 1:
         return job
-    return replace(job, scale_factor=1, scale_factors=counts_between(1, most))
+    return replace(job, scale_factors=counts_between(1, most))
 
 
 def main() -> None:

@@ -16,14 +16,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.forecast_score import ForecastScore
 from simulator.request import ForecastOptions, SimulationRequest
 from simulator.run import simulate
 from traces.reader import read_trace
 from traces.tables.throughputs import read_throughputs
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 #: Mean error in percent, by trace and policy, as PCS recorded it (its simulator, its policies).
 RECORDED = {
@@ -46,7 +45,7 @@ def pcs(data: Path, name: str, limit: int | None) -> SimulationRequest:
     with (data / "pcs" / "traces" / f"{name}.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))[:limit]
     jobs = tuple(
-        Job(
+        TraceJob(
             job_id=row["job"],
             job_type=row["model"],
             total_steps=float(row["work_gpu_s"]),

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.request import SimulationRequest
 from simulator.run import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 if TYPE_CHECKING:
     from simulator.result import LeaseSpan
@@ -118,7 +117,7 @@ def table_of(size: Size, seed: int) -> ThroughputTable:
     return ThroughputTable(isolated=isolated, source=f"large models, seed {seed}")
 
 
-def jobs_of(size: Size, table: ThroughputTable, seed: int) -> list[Job]:
+def jobs_of(size: Size, table: ThroughputTable, seed: int) -> list[TraceJob]:
     """Draw the jobs; ``scale_factor`` is the count that each asks for."""
     rng = np.random.default_rng((seed, 2))
     arrivals = np.sort(rng.uniform(0.0, HOURS * 3600.0, size.jobs))
@@ -129,21 +128,21 @@ def jobs_of(size: Size, table: ThroughputTable, seed: int) -> list[Job]:
         best = max(table.isolated[model, n][w] / n for w in table.worker_types for n in counts)
         worker_s = size.work_h * 3600.0 * rng.lognormal(0.0, 1.1)
         jobs.append(
-            Job(
+            TraceJob(
                 job_id=f"job-{i}",
                 job_type=model,
                 total_steps=worker_s * best,
-                scale_factor=int(rng.choice(counts)),
+                scale_factors=(int(rng.choice(counts)),),
                 arrival_s=arrival_s,
             )
         )
     return jobs
 
 
-def elastic(job: Job, table: ThroughputTable) -> Job:
+def elastic(job: TraceJob, table: ThroughputTable) -> TraceJob:
     """Return the job at every count at which it runs."""
     counts = tuple(n for n in COUNTS if any(table.isolated[job.job_type, n].values()))
-    return replace(job, scale_factor=counts[0], scale_factors=counts)
+    return replace(job, scale_factors=counts)
 
 
 def efficiency_of(span: LeaseSpan, table: ThroughputTable) -> float:

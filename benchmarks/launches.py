@@ -110,7 +110,6 @@ def run(case: Case, jobs: int, policy: str, launch_s: float) -> SimulationResult
                 job_type="any",
                 total_steps=length * case.rates[counts[0]],
                 scale_factor=counts[0],
-                scale_factors=counts,
             )
             for i, length in enumerate(lengths)
         ],

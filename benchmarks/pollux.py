@@ -37,7 +37,6 @@ from planner.learning.goodput import StepTime, fit_throughput
 from policies.registry import make_policy, policy_names
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import ConfigurationTable, Profile
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from simulator.many.policy_items import parse_policies
@@ -46,7 +45,7 @@ from simulator.run import simulate
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel
 from simulator.world.overheads import Overhead, Overheads
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -220,12 +219,11 @@ def replay(
     if not react:  # a job is seen at the first decision after its arrival
         arrival_s = [math.ceil(at / INTERVAL_S) * INTERVAL_S for at in arrival_s]
     jobs = [
-        Job(
+        TraceJob(
             job_id=row["job"],
             job_type=row["application"],
             total_steps=float(one.ends[-1]),
             arrival_s=at,
-            scale_factor=1,
             scale_factors=one.counts,
         )
         for row, one, at in zip(mine, applications, arrival_s, strict=True)
@@ -363,12 +361,11 @@ def of_three_types(load: str, workload: int, policy: str, *, elastic: bool) -> d
         one = application(row["application"])
         counts = one.counts if elastic else (min(int(row["gpus"]), LARGEST),)
         jobs.append(
-            Job(
+            TraceJob(
                 job_id=row["job"],
                 job_type=names[row["job"]],
                 total_steps=float(one.ends[-1]),
                 arrival_s=float(row["arrival_s"]),
-                scale_factor=counts[0],
                 scale_factors=counts,
             )
         )

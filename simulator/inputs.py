@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.request import SimulationRequest
     from simulator.world.learning import LearningType
-    from traces.trace import Trace
+    from traces.trace import Trace, TraceJob
 
 
 def read_inputs(
@@ -96,11 +96,11 @@ def remark_on_inputs(
         job
         for job in trace.jobs
         if job.job_type not in learning
-        if not any((job.job_type, count) in throughputs.isolated for count in job.counts)
+        if not any((job.job_type, count) in throughputs.isolated for count in job.scale_factors)
     ]
     if without:
         job = without[0]
-        counts = ", ".join(map(str, job.counts))
+        counts = ", ".join(map(str, job.scale_factors))
         remarks.append(
             "jobs for whose worker counts the throughput table has no row cannot run "
             f"({len(without)}, such as '{job.job_id}' of type '{job.job_type}' at {counts}); add "
@@ -130,7 +130,7 @@ def name_of(given: str | Trace | ThroughputTable) -> str:
     return given if isinstance(given, str) else given.source or "given as a value"
 
 
-def check_jobs(jobs: Sequence[Job], window: tuple[int, int] | None) -> None:
+def check_jobs(jobs: Sequence[Job] | Sequence[TraceJob], window: tuple[int, int] | None) -> None:
     """Refuse jobs that cannot be run.
 
     Raises:

@@ -34,7 +34,6 @@ from scheduler.control.facts.requests import Submission
 from scheduler.domain.answers import Solved, check_answer
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.domain.throughputs.ways import CatalogueKey, mixed_rate
 from scheduler.errors import InputError, LeaseholdError, SolveError
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Answered
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.cluster import Cluster
-    from scheduler.domain.jobs.job import Job
+    from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
     from scheduler.domain.sources import ConfigurationSource
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
     from simulator.result import SimulationResult
     from simulator.world.failures import FailureModel
     from simulator.world.overheads import Overhead, Overheads
-    from traces.trace import Trace
+    from traces.trace import Trace, TraceJob
 
 #: The actor that submits the jobs of a trace, and sets the contents of files.
 _ACTOR = "replay"
@@ -148,27 +147,29 @@ class Replay:
             (overheads.of(job.job_type) for job in trace.jobs),
             [name for node in cluster.nodes for name in node.workers],
         )
-        keys = list(dict.fromkeys(CatalogueKey.of_job(job) for job in trace.jobs))
+        keys = list(dict.fromkeys(CatalogueKey.of(job) for job in trace.jobs))
+        jobs = [job.engine_job() for job in trace.jobs]
         self._ledger = Ledger(
             cluster,
             TableBuilder(MixedGangs(Oracle(throughputs))).table(cluster, keys),
-            trace.jobs,
-            [keys.index(CatalogueKey.of_job(job)) for job in trace.jobs],
+            jobs,
+            [keys.index(CatalogueKey.of(job)) for job in trace.jobs],
             overheads=self._costs.rows,
             window=window,
             record=record,
+            scale_factors=[job.scale_factors for job in trace.jobs],
         )
         self._remarks = Remarks()
         self._remarks.window(window, len(trace.jobs))
-        asked = (trace.conditions.get(job.job_id) for job in trace.jobs)
-        named = {(one.project if one else "") or DEFAULT_PROJECT for one in asked}
-        self._remarks.projects([one.project for one in projects], named)
-        self._by_id = {job.job_id: job for job in trace.jobs}
+        self._remarks.projects(
+            [one.project for one in projects], {job.project for job in trace.jobs}
+        )
+        self._by_id = {job.job_id: job for job in jobs}
         self._position = {job.job_id: i for i, job in enumerate(trace.jobs)}
         self._world = SimulatedWorld(
             now_s=lambda: self._shell.now_s,
             rate=self._rate,
-            totals={job.job_id: job.total_steps for job in trace.jobs},
+            totals={job.job_id: job.total_steps for job in jobs},
             overhead=self._overhead,
             speed=self._speed,
             fails_after_s=self._failures.draw_job_failure_s,
@@ -279,7 +280,7 @@ class Replay:
 
         These are worker types at one of their counts, if they run there at another count.
         """
-        keys = dict.fromkeys(CatalogueKey.of_job(job) for job in self._jobs)
+        keys = dict.fromkeys(CatalogueKey.of(job) for job in self._jobs)
         cells = dict.fromkeys(
             (key.job_type, count, name)
             for key in keys
@@ -304,7 +305,7 @@ class Replay:
             self._next_job < len(self._jobs) and self._jobs[self._next_job].arrival_s <= self.now_s
         ):
             job = self._jobs[self._next_job]
-            items.append(Submission(spec=self._spec(job), owner=_ACTOR, job_id=job.job_id))
+            items.append(Submission(spec=self._submitted(job), owner=_ACTOR, job_id=job.job_id))
             self._next_job += 1
         if not items:
             return []
@@ -317,37 +318,14 @@ class Replay:
             )
         ]
 
-    def _spec(self, job: Job) -> JobSpec:
-        asked = self._trace.conditions.get(job.job_id)
-        able = self._able(CatalogueKey.of_job(job))
-        return JobSpec(
-            name=job.job_id,
-            command=("replay",),
-            job_type=job.job_type,
-            total_steps=job.total_steps,
-            scale_factors=job.counts,
-            # Its user knows on which types it cannot run at all, but no throughputs.
-            worker_types=()
-            if len(able) == len(self._cluster.type_names)
-            else able or job.worker_types,
-            weight=job.weight,
-            deadline_s=job.deadline_s,
-            entity=job.entity,
-            max_failures=job.max_failures,
-            restart_s=job.restart_s,
-            restarts=job.restarts,
-            labels=job.labels,
-            # Most jobs of a trace save their state when they leave.
-            checkpoint_dir=f"/{job.job_id}" if job.checkpoints else None,
-            preemptible=job.preemptible,
-            min_run_time_s=job.min_run_time_s,
-            project=DEFAULT_PROJECT if asked is None or not asked.project else asked.project,
-            depends_on=() if asked is None else asked.depends_on,
-            array_index=None if asked is None else asked.array_index,
-            max_run_time_s=None if asked is None else asked.max_run_time_s,
-            mixed_gangs=job.mixed_gangs,
-            retry_oom=True if asked is None else asked.retry_oom,
-        )
+    def _submitted(self, job: TraceJob) -> JobSpec:
+        """Return the specification that a job is submitted with.
+
+        Its user knows on which worker types it cannot run at all, but no throughputs.
+        """
+        able = self._able(CatalogueKey.of(job))
+        allowed = () if len(able) == len(self._cluster.type_names) else able or job.worker_types
+        return job if allowed == job.worker_types else replace(job, worker_types=allowed)
 
     # -- time -----------------------------------------------------------------------------------
 

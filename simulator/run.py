@@ -82,7 +82,7 @@ def _run(
             f"{request.failures} has outages or mishaps, which only replays of the service know; "
             "give --config FILE"
         )
-    if trace.conditions:
+    if any(job.has_conditions for job in trace.jobs):
         raise InputError(
             f"{name_of(request.trace)} has projects, dependencies or limits, which only the "
             "service heeds; replay it with `leasehold simulate --config FILE`"
@@ -90,7 +90,7 @@ def _run(
     names = names_of(trace.jobs, learning)
     of_jobs = [
         replace(key, job_type=name or key.job_type)
-        for key, name in zip(map(CatalogueKey.of_job, trace.jobs), names, strict=True)
+        for key, name in zip(map(CatalogueKey.of, trace.jobs), names, strict=True)
     ]
     keys = sorted(
         set(of_jobs),
@@ -114,9 +114,10 @@ def _run(
         for builder in (TableBuilder(truth), shown)
     )
     profiles = [position[key] for key in of_jobs]
+    jobs = [job.engine_job() for job in trace.jobs]
     simulation = Simulation(
         cluster=cluster,
-        jobs=trace.jobs,
+        jobs=jobs,
         profiles=profiles,
         table=table,
         believed=believed,
@@ -133,6 +134,7 @@ def _run(
         seed=request.seed,
         window=request.window,
         record=request.record,
+        scale_factors=[job.scale_factors for job in trace.jobs],
         label=request.label,
         inputs=names_of_inputs(request),
         progress=progress,
@@ -150,7 +152,7 @@ def _run(
     )
     if not request.forecasts.jobs:
         return simulation.run(until_s=request.until_s)
-    return run_with_forecasts(simulation, trace.jobs, profiles, request, progress)
+    return run_with_forecasts(simulation, jobs, profiles, request, progress)
 
 
 def _replay(

@@ -63,6 +63,7 @@ class Simulation:
         seed: int = 0,
         window: tuple[int, int] | None = None,
         record: bool = False,
+        scale_factors: Sequence[tuple[int, ...]] | None = None,
         label: str = "",
         inputs: Mapping[str, str] | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -84,6 +85,7 @@ class Simulation:
             seed: of the failures.
             window: positions of the jobs to measure; the run ends when they have ended.
             record: keep leases and series.
+            scale_factors: worker counts of each job, for the result; None if each has one.
             label: name of the policy in the result.
             inputs: the inputs, as text for reports.
             progress: called now and then with the progress of the run.
@@ -128,6 +130,7 @@ class Simulation:
             overheads=self._overheads,
             window=window,
             record=record,
+            scale_factors=scale_factors,
         )
         if beginning is None:
             self._engine = Engine(

@@ -7,13 +7,14 @@ from traces.reader import FORMATS, read_trace
 from traces.readers.native import write_trace
 from traces.tables.scaling import extend_scale_factors
 from traces.tables.throughputs import read_throughputs, write_throughputs
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 __all__ = [
     "BUNDLED",
     "FORMATS",
     "KINDS",
     "Trace",
+    "TraceJob",
     "bundled",
     "extend_scale_factors",
     "generate",

@@ -14,7 +14,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from traces.draft import Drafts
+    from traces.trace import ParsedTrace
 
 GROUP: Final = "leasehold.traces"
 
@@ -37,8 +37,8 @@ class TracePluginWarning(UserWarning):
 class Parser(Protocol):
     """Reads a whole file."""
 
-    def __call__(self, text: str, *, path: str) -> Drafts:
-        """Return the drafts of the lines, in their order.
+    def __call__(self, text: str, *, path: str) -> ParsedTrace:
+        """Return the jobs of the lines, in their order.
 
         Args:
             text: the file's content; never blank.

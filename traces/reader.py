@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping, Sequence
 
-    from scheduler.domain.jobs.job import Job
     from scheduler.domain.throughputs.throughput import ThroughputTable
-    from traces.trace import Conditions
+    from traces.trace import TraceJob
 
 #: Names of the formats that come with the package; ``csv`` and ``jsonl`` are the native ones. With
 #: those of plugins: ``traces.formats.format_names``.
@@ -64,52 +63,31 @@ def read_trace(
         raise InputError(f"limit is {limit}; it must be >= 1")
     text = read_text(name)
     told = detect_format(text, path=name) if format == "auto" else format
-    drafts = (given or trace_format(told)).parse(text, path=name)
     jobs, notes = complete(
-        drafts,
+        (given or trace_format(told)).parse(text, path=name),
         path=name,
         throughputs=throughputs,
         seed=seed,
         reference=reference_worker_type,
         further_types=further_types or {},
     )
-    conditions = {
-        job.job_id: draft.conditions
-        for job, draft in zip(jobs, drafts.jobs, strict=True)
-        if draft.conditions is not None
-    }
-    lines = {job.job_id: draft.line for job, draft in zip(jobs, drafts.jobs, strict=True)}
     jobs.sort(key=lambda job: job.arrival_s)
-    _check_dependencies(jobs, conditions, lines, path=name)
-    kept = jobs[:limit]
-    return Trace(
-        jobs=tuple(kept),
-        source=name,
-        format=told,
-        notes=tuple(notes),
-        conditions={j.job_id: conditions[j.job_id] for j in kept if j.job_id in conditions},
-    )
+    _check_dependencies(jobs, path=name)
+    return Trace(jobs=tuple(jobs[:limit]), source=name, format=told, notes=tuple(notes))
 
 
-def _check_dependencies(
-    jobs: Sequence[Job],
-    conditions: Mapping[str, Conditions],
-    lines: Mapping[str, int],
-    *,
-    path: str,
-) -> None:
+def _check_dependencies(jobs: Sequence[TraceJob], *, path: str) -> None:
     """Refuse dependencies on jobs that do not exist when a job arrives, as the service does."""
     seen: set[str] = set()
     for job in jobs:
-        asked = conditions.get(job.job_id)
-        for other in () if asked is None else asked.depends_on:
+        for other in job.depends_on:
             if other not in seen:
                 problem = (
                     "no job of that id comes before this one"
-                    if other in lines
+                    if any(other == one.job_id for one in jobs)
                     else "no job of the trace has that id"
                 )
-                Line(path, lines[job.job_id]).fail(problem, field="depends_on", value=other)
+                Line(path, job.line).fail(problem, field="depends_on", value=other)
         seen.add(job.job_id)
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from traces.tables import reference
 
 if TYPE_CHECKING:
-    from scheduler.domain.jobs.job import Job
     from scheduler.domain.throughputs.throughput import ThroughputTable
-    from traces.trace import Trace
+    from traces.trace import Trace, TraceJob
 
 
 def summarise(
@@ -38,7 +37,7 @@ def summarise(
     """
     jobs, span_s = trace.jobs, trace.span_s
     rate = (len(jobs) - 1) / span_s * 3600.0 if span_s > 0 else None
-    sizes = Counter(j.counts for j in jobs)
+    sizes = Counter(j.scale_factors for j in jobs)
     figures: dict[str, object] = {
         "source": trace.source,
         "format": trace.format,
@@ -60,7 +59,7 @@ def summarise(
 def _work(trace: Trace, throughputs: ThroughputTable, on: str) -> dict[str, object]:
     known = [_least(throughputs, job, on) for job in trace.jobs]
     speed = np.array([steps_per_s for _, steps_per_s in known])
-    steps = np.array([j.total_steps for j in trace.jobs])
+    steps = np.array([j.total_steps or 0.0 for j in trace.jobs])
     size = np.array([count for count, _ in known])
     runs = speed > 0.0
     unknown = int((~runs).sum())
@@ -76,7 +75,7 @@ def _work(trace: Trace, throughputs: ThroughputTable, on: str) -> dict[str, obje
     }
 
 
-def _least(throughputs: ThroughputTable, job: Job, on: str) -> tuple[int, float]:
+def _least(throughputs: ThroughputTable, job: TraceJob, on: str) -> tuple[int, float]:
     """Return the smallest worker count at which a job runs on a worker type, and steps/s there."""
-    speeds = ((n, throughputs.steps_per_s(job.job_type, n, on)) for n in job.counts)
+    speeds = ((n, throughputs.steps_per_s(job.job_type, n, on)) for n in job.scale_factors)
     return next((known for known in speeds if known[1] > 0.0), (job.scale_factor, 0.0))

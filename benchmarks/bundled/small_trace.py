@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.jobs.job import Job
 from traces.bundle import bundled
 from traces.generators.distributions import poisson_arrivals
 from traces.readers.native import write_trace
 from traces.tables.throughputs import read_throughputs
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 if TYPE_CHECKING:
     from scheduler.domain.throughputs.throughput import ThroughputTable
@@ -47,16 +46,16 @@ def small_trace(seed: int = 0) -> Trace:
     return Trace(jobs=jobs, source="small", format="csv", notes=(note,))
 
 
-def _job(rng: np.random.Generator, table: ThroughputTable, i: int, arrival_s: float) -> Job:
+def _job(rng: np.random.Generator, table: ThroughputTable, i: int, arrival_s: float) -> TraceJob:
     entity = str(rng.choice(list(_ENTITIES), p=_SHARES))
     size = int(rng.choice([1, 2, 4], p=[0.8, 0.1, 0.1]))
     job_type = _job_type(rng, table, entity, size)
     duration_s = float(60.0 * 10.0 ** rng.uniform(1.2, 2.7))
-    job = Job(
+    job = TraceJob(
         job_id=f"{entity}-{i:02d}",
         job_type=job_type,
         total_steps=float(round(duration_s * table.steps_per_s(job_type, size, _REFERENCE))),
-        scale_factor=size,
+        scale_factors=(size,),
         arrival_s=arrival_s,
         entity=entity,
     )

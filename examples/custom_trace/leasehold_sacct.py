@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from traces.draft import Draft, Drafts
 from traces.files import Line
 from traces.formats import TraceFormat
+from traces.trace import ParsedTrace, TraceJob
 
 HEADER = "Submit|ElapsedRaw|AllocTRES"
 
 
-def parse(text: str, *, path: str) -> Drafts:
+def parse(text: str, *, path: str) -> ParsedTrace:
     """Read the jobs that had GPUs."""
     jobs = []
     for number, row in enumerate(text.splitlines()[1:], 2):
@@ -26,14 +26,14 @@ def parse(text: str, *, path: str) -> Drafts:
             moment = datetime.fromisoformat(submitted).replace(tzinfo=UTC)
         except ValueError:
             line.fail("this is not a date and time", field="Submit", value=submitted)
-        draft = Draft(
+        job = TraceJob(
             line=number,
             arrival_s=moment.timestamp(),
             duration_s=line.number_in(elapsed, "ElapsedRaw", above=0.0),
-            scale_factor=line.integer_in(gpus[1], "AllocTRES", at_least=1),
+            scale_factors=(line.integer_in(gpus[1], "AllocTRES", at_least=1),),
         )
-        jobs.append(draft)
-    return Drafts(jobs=jobs, relative=True, size_field="AllocTRES")
+        jobs.append(job)
+    return ParsedTrace(jobs=jobs, relative=True, size_field="AllocTRES")
 
 
 SACCT = TraceFormat(

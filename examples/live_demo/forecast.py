@@ -153,7 +153,10 @@ def simulate(
         )
         for job in ordered
     ]
-    keys = list(dict.fromkeys(CatalogueKey.of_job(job) for job in jobs))
+    keys_of = [
+        CatalogueKey(job_type=job.job_type, scale_factors=(job.scale_factor,)) for job in jobs
+    ]
+    keys = list(dict.fromkeys(keys_of))
     paces = {
         (j.work.job_type.name, j.work.job_type.scale_factor): j.work.job_type.paces for j in lived
     }
@@ -169,7 +172,7 @@ def simulate(
     return _Replay(
         cluster=cluster,
         jobs=jobs,
-        profiles=[keys.index(CatalogueKey.of_job(job)) for job in jobs],
+        profiles=[keys.index(key) for key in keys_of],
         table=build_table(cluster, table, keys, space_sharing=bool(shared)),
         policy=make_policy(policy, {}),
         settings=EngineSettings(round_length_s=times.round_length_s, plan_lead_s=times.plan_lead_s),

@@ -6,9 +6,10 @@ under ``"type"`` beside its fields; a sequence becomes a list and comes back as 
 plain form (infinite numbers, enumerations, mappings, arrays) becomes a dict with a type of its own.
 
 The outermost dict also carries the version of these rules. A field that a stored value lacks takes
-the default of its class, so a field with a default may be added at any time. Removing one needs a
-new version, and a step from the old one. A renamed field keeps its name in stored data: the class
-states it in ``STORED_NAMES``.
+the default of its class, so a field with a default may be added at any time. A renamed field keeps
+its name in stored data: the class states it in ``STORED_NAMES``. Removed fields are ignored if the
+class lists them in ``DROPPED_FIELDS``. Any other change needs a new version, and a step from the
+old one.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Codec:
     def __init__(self, types: tuple[type, ...]) -> None:
         self._types: dict[str, type] = {}
         self._fields: dict[str, dict[str, str]] = {}  # type -> stored name -> field
+        self._dropped: dict[str, frozenset[str]] = {}
         self._required: dict[str, frozenset[str]] = {}
         for known in types:
             self._add(known)
@@ -96,6 +98,7 @@ class Codec:
             own = fields(cast("Any", known))
             stored: Mapping[str, str] = getattr(known, "STORED_NAMES", {})
             self._fields[name] = {stored.get(f.name, f.name): f.name for f in own}
+            self._dropped[name] = getattr(known, "DROPPED_FIELDS", frozenset())
             self._required[name] = frozenset(
                 stored.get(f.name, f.name)
                 for f in own
@@ -197,7 +200,8 @@ class Codec:
             return _decode_enum(known, data)
         self._check_fields(name, data)
         fields_of = self._fields[name]
-        arguments = {fields_of[key]: self._decode(data[key]) for key in data if key != "type"}
+        known_keys = data.keys() & fields_of.keys()
+        arguments = {fields_of[key]: self._decode(data[key]) for key in known_keys}
         try:
             return known(**arguments)
         except (LeaseholdError, TypeError, ValueError) as error:
@@ -205,7 +209,7 @@ class Codec:
 
     def _check_fields(self, name: str, data: dict[str, Any]) -> None:
         given = data.keys() - {"type"}
-        if unknown := given - self._fields[name].keys():
+        if unknown := given - self._fields[name].keys() - self._dropped[name]:
             raise CodecError(
                 f"stored {name} has the field '{min(unknown)}', which this release does not know; "
                 "run the release that wrote it, or a newer one"

@@ -111,7 +111,10 @@ def make_queue_trace(trace: Trace) -> Trace:
     Under ``fifo``, blind to worker types, this is a plain queue. Elastic jobs hold the worker count
     of their ``scale_factor``.
     """
-    jobs = (replace(job, preemptible=False, entity="", scale_factors=()) for job in trace.jobs)
+    jobs = (
+        replace(job, preemptible=False, entity="", scale_factors=(job.scale_factor,))
+        for job in trace.jobs
+    )
     return replace(trace, jobs=tuple(jobs))
 
 

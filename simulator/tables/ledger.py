@@ -64,6 +64,7 @@ class Ledger:
         overheads: NDArray[np.void],
         window: tuple[int, int] | None,
         record: bool,
+        scale_factors: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
         """Begin with an empty record.
 
@@ -75,7 +76,9 @@ class Ledger:
             overheads: (N,) lease costs of each job, as ``columns`` makes them.
             window: (first, end) positions of the jobs that are measured; None for all.
             record: keep leases and series.
+            scale_factors: (N,) worker counts at which each job can run; None if each has one.
         """
+        self._scale_factors = scale_factors or [(job.scale_factor,) for job in jobs]
         self._overheads = overheads
         self._cluster = cluster
         self._table = table
@@ -352,7 +355,7 @@ class Ledger:
             attempts=int(self._attempts[entry.position]),
             preemptions=int(self._preemptions[entry.position]),
             deadline_s=job.deadline_s,
-            scale_factors=job.counts,
+            scale_factors=self._scale_factors[entry.position],
             waited_s=self._waited_s(entry, now),
         )
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.jobs.job import Job
     from scheduler.domain.sources import SharedWay
     from scheduler.domain.throughputs.ways import CatalogueKey
+    from traces.trace import TraceJob
 
 #: Seconds between updates of the learning jobs' rates in the engine.
 REFRESH_S: Final = 60.0
@@ -195,7 +195,7 @@ class SimulatedLearning:
         return self._builder.table(self._cluster, self._keys, space_sharing=self._space_sharing)
 
 
-def names_of(jobs: Sequence[Job], types: Mapping[str, LearningType]) -> list[str]:
+def names_of(jobs: Sequence[TraceJob], types: Mapping[str, LearningType]) -> list[str]:
     """Return (N,) a unique job type name for each job that learns; empty for others."""
     return [f"{job.job_type}\0{job.job_id}" if job.job_type in types else "" for job in jobs]
 

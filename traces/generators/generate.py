@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.jobs.job import Job
 from scheduler.errors import InputError
 from traces.generators.distributions import (
     MULTI_SIZES,
@@ -20,7 +19,7 @@ from traces.generators.distributions import (
 )
 from traces.tables import reference as references
 from traces.tables.scaling import with_counts
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,11 +83,11 @@ def generate(
     arrivals = _arrivals(rng, kind, jobs, rate_per_hour)
     entities = philly_entities(rng, jobs) if kind == "philly" else [""] * jobs
     made = tuple(
-        Job(
+        TraceJob(
             job_id=str(i),
             job_type=job_type,
             total_steps=max(1.0, round(duration_s * table.steps_per_s(job_type, size, reference))),
-            scale_factor=size,
+            scale_factors=(size,),
             arrival_s=arrival_s,
             entity=entity,
         )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from traces.draft import Draft, Drafts
 from traces.files import Line
 from traces.formats import TraceFormat
+from traces.trace import ParsedTrace, TraceJob
 
 _GAVEL = (
     "job_type",
@@ -40,7 +40,7 @@ _LABELS = ("command", "working_directory", "num_steps_arg", "needs_data_dir", "m
 LAYOUTS = {"gavel": (_GAVEL, _OLD_GAVEL), "shockwave": (_SHOCKWAVE,)}
 
 
-def parse_gavel(text: str, *, path: str) -> Drafts:
+def parse_gavel(text: str, *, path: str) -> ParsedTrace:
     """Read a trace of Gavel, of 10 or of 7 columns.
 
     Raises:
@@ -49,7 +49,7 @@ def parse_gavel(text: str, *, path: str) -> Drafts:
     return _parse(text, path, "gavel")
 
 
-def parse_shockwave(text: str, *, path: str) -> Drafts:
+def parse_shockwave(text: str, *, path: str) -> ParsedTrace:
     """Read a trace of Shockwave.
 
     Raises:
@@ -58,11 +58,11 @@ def parse_shockwave(text: str, *, path: str) -> Drafts:
     return _parse(text, path, "shockwave")
 
 
-def _parse(text: str, path: str, name: str) -> Drafts:
+def _parse(text: str, path: str, name: str) -> ParsedTrace:
     lines = enumerate(text.split("\n"), 1)
     rows = [(i, line.rstrip("\r").split("\t")) for i, line in lines if line.strip()]
     layout = _layout(len(rows[0][1]), name, Line(path, rows[0][0]), rows[0][1])
-    return Drafts(jobs=[_draft(fields, Line(path, i), layout, name) for i, fields in rows])
+    return ParsedTrace(jobs=[_job(fields, Line(path, i), layout, name) for i, fields in rows])
 
 
 def _layout(columns: int, name: str, line: Line, fields: list[str]) -> tuple[str, ...]:
@@ -72,17 +72,17 @@ def _layout(columns: int, name: str, line: Line, fields: list[str]) -> tuple[str
     return layouts[columns]
 
 
-def _draft(fields: list[str], line: Line, layout: tuple[str, ...], name: str) -> Draft:
+def _job(fields: list[str], line: Line, layout: tuple[str, ...], name: str) -> TraceJob:
     line.columns(fields, len(layout), f"a {name} trace like this one")
     row = dict(zip(layout, fields, strict=True))
     if not row["job_type"]:
         line.fail("it must not be empty", field="job_type", value="")
     duration = row.get("duration_s")
-    return Draft(
+    return TraceJob(
         line=line.number,
         job_type=row["job_type"],
         total_steps=line.number_in(row["total_steps"], "total_steps", above=0.0),
-        scale_factor=line.integer_in(row["scale_factor"], "scale_factor", at_least=1),
+        scale_factors=(line.integer_in(row["scale_factor"], "scale_factor", at_least=1),),
         weight=line.number_in(row.get("priority_weight", "1"), "priority_weight", above=0.0),
         slo=_slo(row.get("SLO", "-1"), line),
         duration_s=None if duration is None else line.number_in(duration, "duration_s", above=0.0),

@@ -9,16 +9,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from traces.draft import Draft, Drafts
 from traces.files import Line
 from traces.formats import TraceFormat
 from traces.readers.header_csv import HeaderCsv, columns_of
+from traces.trace import ParsedTrace, TraceJob
 
 PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus")
 ITP_COLUMNS = ("job_id", "submission_time", "duration", "num_gpu")
 
 
-def parse_philly(text: str, *, path: str) -> Drafts:
+def parse_philly(text: str, *, path: str) -> ParsedTrace:
     """Read Philly's jobs. The column ``cluster`` (a virtual cluster) becomes the entity.
 
     Raises:
@@ -31,18 +31,18 @@ def parse_philly(text: str, *, path: str) -> Drafts:
     jobs = []
     for number, fields in table.rows:
         line = Line(path, number)
-        draft = Draft(
+        job = TraceJob(
             line=number,
             arrival_s=_timestamp(fields[when], line),
             duration_s=line.number_in(fields[how_long], "duration", above=0.0),
-            scale_factor=line.integer_in(fields[size], "num_gpus", at_least=1),
+            scale_factors=(line.integer_in(fields[size], "num_gpus", at_least=1),),
             entity="" if entity is None else fields[entity],
         )
-        jobs.append(draft)
-    return Drafts(jobs=jobs, relative=True, size_field="num_gpus")
+        jobs.append(job)
+    return ParsedTrace(jobs=jobs, relative=True, size_field="num_gpus")
 
 
-def parse_itp(text: str, *, path: str) -> Drafts:
+def parse_itp(text: str, *, path: str) -> ParsedTrace:
     """Read the jobs of one of ITP's clusters.
 
     Raises:
@@ -54,15 +54,15 @@ def parse_itp(text: str, *, path: str) -> Drafts:
     jobs = []
     for number, fields in table.rows:
         line = Line(path, number)
-        draft = Draft(
+        job = TraceJob(
             line=number,
             job_id=fields[name],
             arrival_s=line.number_in(fields[when], "submission_time"),
             duration_s=line.number_in(fields[how_long], "duration", above=0.0),
-            scale_factor=line.integer_in(fields[size], "num_gpu", at_least=1),
+            scale_factors=(line.integer_in(fields[size], "num_gpu", at_least=1),),
         )
-        jobs.append(draft)
-    return Drafts(jobs=jobs, relative=True, size_field="num_gpu")
+        jobs.append(job)
+    return ParsedTrace(jobs=jobs, relative=True, size_field="num_gpu")
 
 
 def _timestamp(text: str, line: Line) -> float:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.jobs.job import LARGEST_GANG, counts_between, is_seconds
+from scheduler.domain.jobs.spec import DEFAULT_PROJECT
 from scheduler.errors import TraceError
-from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
 from traces.formats import TraceFormat
 from traces.readers.header_csv import HeaderCsv, columns_of, meant
-from traces.trace import Conditions
+from traces.trace import CHECKPOINTS, CONDITIONS, ParsedTrace, TraceJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.jobs.job import Job
     from traces.trace import Trace
 
 
@@ -52,8 +50,6 @@ FIELDS = (
     "worker_types",
     "mixed_gangs",
 )
-#: Fields that only the service uses; written if a trace has any of them.
-_CONDITIONS = tuple(field.name for field in fields(Conditions))
 #: Rare fields with their defaults; written if a job of the trace has another value.
 _USUAL = {
     "restarts": {},
@@ -68,11 +64,11 @@ _OBJECTS = ("labels", "restarts")
 _FLAGS = ("retry_oom", "checkpoints", "preemptible", "mixed_gangs")
 #: Fields that stand for other fields; the other fields are written.
 _INSTEAD = ("duration_s", "min_workers", "max_workers")
-_WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *_CONDITIONS, *_USUAL})
+_WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *CONDITIONS, *_USUAL})
 _TEXT = ("job_id", "job_type", "entity", "project")
 
 
-def parse_native_csv(text: str, *, path: str) -> Drafts:
+def parse_native_csv(text: str, *, path: str) -> ParsedTrace:
     """Read the native CSV.
 
     Raises:
@@ -85,11 +81,11 @@ def parse_native_csv(text: str, *, path: str) -> Drafts:
     for number, texts in table.rows:
         values = zip(table.header, texts, strict=True)
         row = {name: value for name, value in values if value != ""}
-        jobs.append(_draft(row, Line(path, number)))
-    return Drafts(jobs=jobs, notes=table.comments)
+        jobs.append(_job(row, Line(path, number)))
+    return ParsedTrace(jobs=jobs, notes=table.comments)
 
 
-def parse_native_jsonl(text: str, *, path: str) -> Drafts:
+def parse_native_jsonl(text: str, *, path: str) -> ParsedTrace:
     """Read JSON lines: one object per line, with the fields of the CSV.
 
     Raises:
@@ -99,8 +95,8 @@ def parse_native_jsonl(text: str, *, path: str) -> Drafts:
     for number, content in enumerate(text.split("\n"), 1):
         if content.strip():
             line = Line(path, number)
-            jobs.append(_draft(_strings(content, line), line))
-    return Drafts(jobs=jobs)
+            jobs.append(_job(_strings(content, line), line))
+    return ParsedTrace(jobs=jobs)
 
 
 def _strings(content: str, line: Line) -> dict[str, str]:
@@ -142,7 +138,7 @@ def _plain(name: str, value: object) -> object:
     return value
 
 
-def _draft(row: Mapping[str, str], line: Line) -> Draft:
+def _job(row: Mapping[str, str], line: Line) -> TraceJob:
     """Build a draft from the fields that are given."""
     if ("total_steps" in row) == ("duration_s" in row):
         line.fail(
@@ -152,15 +148,14 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         )
     if "arrival_s" not in row:
         line.fail("the field is missing; give seconds since the start", field="arrival_s")
-    counts = _counts(row, line)
-    return Draft(
+    index = row.get("array_index")
+    return TraceJob(
         line=line.number,
         job_id=row.get("job_id", ""),
         job_type=row.get("job_type", ""),
         total_steps=_optional(row, "total_steps", line, above=0.0),
         duration_s=_optional(row, "duration_s", line, above=0.0),
-        scale_factor=counts[0],
-        scale_factors=counts if len(counts) > 1 else (),
+        scale_factors=_counts(row, line),
         arrival_s=line.number_in(row["arrival_s"], "arrival_s"),
         weight=line.number_in(row.get("weight", "1"), "weight", above=0.0),
         deadline_s=_optional(row, "deadline_s", line),
@@ -169,21 +164,12 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         restart_s=line.number_in(row.get("restart_s", "0"), "restart_s"),
         restarts=_restarts(row.get("restarts", ""), line),
         labels=_labels(row.get("labels", ""), line),
-        checkpoints=_flag(row, "checkpoints", line),
+        checkpoint_dir=CHECKPOINTS if _flag(row, "checkpoints", line) else None,
         preemptible=_flag(row, "preemptible", line),
         min_run_time_s=_optional(row, "min_run_time_s", line) or 0.0,
         worker_types=tuple(sorted(set(row.get("worker_types", "").split()))),
         mixed_gangs=_flag(row, "mixed_gangs", line, usual=False),
-        conditions=_conditions(row, line),
-    )
-
-
-def _conditions(row: Mapping[str, str], line: Line) -> Conditions | None:
-    if not any(name in row for name in _CONDITIONS):
-        return None
-    index = row.get("array_index")
-    return Conditions(
-        project=row.get("project", ""),
+        project=row.get("project", DEFAULT_PROJECT),
         depends_on=tuple(row.get("depends_on", "").split()),
         array_index=None if index is None else line.integer_in(index, "array_index"),
         max_run_time_s=_optional(row, "max_run_time_s", line, above=0.0),
@@ -270,51 +256,40 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     if suffix not in (".csv", ".jsonl"):
         problem = "the suffix tells the format to write; end the name with .csv or .jsonl"
         raise TraceError(problem, path=os.fspath(path), field="suffix", value=suffix)
-    told = any(getattr(job, name) != usual for job in trace.jobs for name, usual in _USUAL.items())
+    rare = any(getattr(job, name) != usual for job in trace.jobs for name, usual in _USUAL.items())
+    conditions = any(job.has_conditions for job in trace.jobs)
     with atomic_writer(path) as stream:
         if suffix == ".jsonl":
             for job in trace.jobs:
-                asked = _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
-                asked = (_rare(job) if told else {}) | asked
-                stream.write(json.dumps(_fields(job) | asked, ensure_ascii=False) + "\n")
+                row = _fields(job, rare=rare, conditions=conditions)
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             return
         for note in trace.notes:
             stream.writelines(f"# {line}\n" for line in note.splitlines())
         writer = csv.writer(stream, lineterminator="\n")
-        more = (*(_USUAL if told else ()), *(_CONDITIONS if trace.conditions else ()))
+        more = (*(_USUAL if rare else ()), *(CONDITIONS if conditions else ()))
         writer.writerow((*_WRITTEN, *more))
         for job in trace.jobs:
-            row = _fields(job) | (_rare(job) if told else {})
-            row |= _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
+            row = _fields(job, rare=rare, conditions=conditions)
             for name in _OBJECTS:
                 if name in row:
                     row[name] = json.dumps(row[name], ensure_ascii=False) if row[name] else ""
             writer.writerow("" if value is None else value for value in row.values())
 
 
-def _asked(conditions: Conditions | None) -> dict[str, Any]:
-    """Return a job's conditions as a file writes them."""
-    asked = conditions or Conditions()
-    row = {name: getattr(asked, name) for name in _CONDITIONS}
-    return row | {
-        "depends_on": " ".join(asked.depends_on),
-        "retry_oom": str(asked.retry_oom).lower(),
-    }
-
-
-def _rare(job: Job) -> dict[str, Any]:
-    """Return a job's rare fields as a file writes them."""
-    row: dict[str, Any] = {name: getattr(job, name) for name in _USUAL}
-    row |= {"restarts": dict(job.restarts), "worker_types": " ".join(job.worker_types)}
-    return {n: str(v).lower() if isinstance(v, bool) else v for n, v in row.items()}
-
-
-def _fields(job: Job) -> dict[str, Any]:
-    row = {name: getattr(job, name) for name in _WRITTEN}
+def _fields(job: TraceJob, *, rare: bool, conditions: bool) -> dict[str, Any]:
+    """Return a job's fields as a file writes them."""
+    names = (*_WRITTEN, *(_USUAL if rare else ()), *(CONDITIONS if conditions else ()))
+    row = {name: getattr(job, name) for name in names}
     row["labels"] = dict(job.labels)
-    if job.scale_factors:
+    if len(job.scale_factors) > 1:
         row["scale_factor"] = " ".join(map(str, job.scale_factors))
-    return row
+    if rare:
+        row |= {"restarts": dict(job.restarts), "worker_types": " ".join(job.worker_types)}
+    if conditions:
+        row["depends_on"] = " ".join(job.depends_on)
+        row["project"] = "" if job.project == DEFAULT_PROJECT else job.project
+    return {n: str(v).lower() if isinstance(v, bool) else v for n, v in row.items()}
 
 
 NATIVE_CSV: Final = TraceFormat(

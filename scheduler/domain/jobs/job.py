@@ -6,7 +6,7 @@ import enum
 import math
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from scheduler.errors import InputError
 
@@ -64,11 +64,8 @@ class Job:
         restart_s: seconds of work that a change of workers costs it (checkpoint, launch, restore).
         restarts: the same on some workers only: ``v100`` or ``v100:8`` -> seconds, see
             ``restart_in``.
-        labels: free key-value pairs, carried along.
         attempts_before: attempts of an earlier life under the same name; its own are counted on.
         steps_before: steps that were done, and are safe, in that life.
-        scale_factors: worker counts at which it can run, ascending from ``scale_factor``; empty for
-            that one alone. Only replays read it: the service has them in the specification.
         preemptible: whether other jobs may have its workers before it is done. If not, it starts
             within its entity's share, or on workers that no other job wants.
         max_run_time_s: for which it may hold workers; infinity for any time. Who drives the engine
@@ -78,9 +75,10 @@ class Job:
             is certain of none, and sees what each has kept.
         project: whose quotas it falls under; empty for none.
         owner: who submitted it, for quotas of users.
-        worker_types: types that it may run on, sorted; empty for any. Only replays read it.
-        mixed_gangs: whether it may run on workers of two types at once. Only replays read it.
     """
+
+    #: Fields of earlier releases that stored jobs may have; nothing reads them.
+    DROPPED_FIELDS: ClassVar = frozenset({"labels", "scale_factors", "worker_types", "mixed_gangs"})
 
     job_id: str
     job_type: str
@@ -92,10 +90,8 @@ class Job:
     entity: str = ""
     max_failures: int = 3
     restart_s: float = 0.0
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     attempts_before: int = 0
     steps_before: float = 0.0
-    scale_factors: tuple[int, ...] = ()
     preemptible: bool = True
     min_run_time_s: float = 0.0
     max_run_time_s: float = math.inf
@@ -103,18 +99,11 @@ class Job:
     project: str = ""
     owner: str = ""
     restarts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    worker_types: tuple[str, ...] = ()
-    mixed_gangs: bool = False
 
     @property
     def usual_restart_s(self) -> float:
         """What a change of workers costs it if it is not known which workers it gets."""
         return self.restart_s or max(self.restarts.values(), default=0.0)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Worker counts at which it can run, ascending; at least one."""
-        return self.scale_factors or (self.scale_factor,)
 
     def __post_init__(self) -> None:
         """Refuse values that no job can have, naming field and value."""
@@ -125,13 +114,6 @@ class Job:
             "scale_factor",
             self.scale_factor,
             f"must be >= 1 and at most {LARGEST_GANG}",
-        )
-        ascending = tuple(sorted(set(self.counts))) == self.counts
-        _require(
-            ascending and self.counts[0] == self.scale_factor and self.counts[-1] <= LARGEST_GANG,
-            "scale_factors",
-            self.scale_factors,
-            f"must ascend from scale_factor, {self.scale_factor}, to at most {LARGEST_GANG}",
         )
         _require(
             math.isfinite(self.arrival_s) and self.arrival_s >= 0,

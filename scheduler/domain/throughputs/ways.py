@@ -11,7 +11,6 @@ from scheduler.domain.configuration import ANYWHERE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.jobs.job import Job
     from scheduler.domain.jobs.spec import JobSpec
 
 #: What a job says of its batch, see ``planner.learning.goodput.BatchLimits``.
@@ -90,16 +89,6 @@ class CatalogueKey:
             batch=tuple(batch[name] for name in BATCH_LIMITS) if batch else (),
             learner=learner if batch else "",
             mixed_gangs=spec.mixed_gangs and not batch,
-        )
-
-    @classmethod
-    def of_job(cls, job: Job) -> CatalogueKey:
-        """Return the key of a job of a trace, which may share workers."""
-        return cls(
-            job_type=job.job_type,
-            scale_factors=job.counts,
-            worker_types=job.worker_types,
-            mixed_gangs=job.mixed_gangs,
         )
 
     def allows(self, worker_type: str) -> bool:

@@ -174,16 +174,16 @@ def test_it_counts_requests_and_not_jobs():
 
 FORMAT: Final = Plugin(
     module="""
-from traces.draft import Draft, Drafts
+from traces.trace import ParsedTrace, TraceJob
 from traces.files import Line
 from traces.formats import TraceFormat
 
 
 def parse(text, *, path):
     rows = enumerate(text.splitlines()[1:], 2)
-    return Drafts(jobs=[
-        Draft(line=i, arrival_s=Line(path, i).number_in(row, "arrival"), duration_s=60.0,
-              scale_factor=1)
+    return ParsedTrace(jobs=[
+        TraceJob(line=i, arrival_s=Line(path, i).number_in(row, "arrival"), duration_s=60.0,
+              scale_factors=(1,))
         for i, row in rows
     ])
 

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
+from leasehold_testing.trace_jobs import with_fields
 from policies.registry import make_policy
 from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked, NodeOrdered
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.facts.causes import Cause, FactKind
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
@@ -18,7 +18,7 @@ from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
 from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
-from traces.trace import Conditions, Trace
+from traces.trace import Trace, TraceJob
 
 #: Requests; a job that is held would keep a replay going without end.
 ACTIONS = [JobAction.CANCEL, JobAction.REQUEUE]
@@ -38,7 +38,7 @@ def decisions(*jobs, workers=2, conditions=None, **given):
         policy=PolicyChoice(name="max_min_fairness"),
     )
     replay = Replay(
-        trace=Trace(jobs=jobs, conditions=conditions or {}),
+        trace=Trace(jobs=with_fields(jobs, conditions or {})),
         policy=make_policy("max_min_fairness", {}),
         settings=settings,
         cluster=read_cluster(f"v100:{workers}", workers_per_node=1),
@@ -52,7 +52,7 @@ def decisions(*jobs, workers=2, conditions=None, **given):
 
 
 def job(name, steps=2000.0, arrival_s=0.0, **fields):
-    return Job(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
+    return TraceJob(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
 
 
 def story(log, subject, *kinds):
@@ -67,7 +67,7 @@ def action(job_id, what):
 
 
 def test_a_job_is_told_for_whom_it_was_preempted_and_in_which_project_that_is():
-    conditions = {"late": Conditions(project="vision")}
+    conditions = {"late": {"project": "vision"}}
     log = decisions(job("early"), job("late", arrival_s=90.0), workers=1, conditions=conditions)
     for kind in ("job_preempted", "lease_ended"):
         line = story(log, "early", kind)[0]
@@ -78,8 +78,8 @@ def test_a_job_is_told_for_whom_it_was_preempted_and_in_which_project_that_is():
 
 def test_what_control_decides_itself_is_told_in_its_own_words():
     conditions = {
-        "limited": Conditions(max_run_time_s=30.0),
-        "after": Conditions(depends_on=("limited",)),
+        "limited": {"max_run_time_s": 30.0},
+        "after": {"depends_on": ("limited",)},
     }
     log = decisions(job("limited"), job("after"), conditions=conditions)
     assert story(log, "limited", "time_limit", "job_failed", "lease_ended") == [
@@ -96,7 +96,7 @@ def test_a_job_that_runs_out_of_memory_ends_by_that():
     mishap = Mishap(end=LeaseEnd.OOM, steps=50.0)
     log = decisions(
         job("big"),
-        conditions={"big": Conditions(retry_oom=False)},
+        conditions={"big": {"retry_oom": False}},
         failures=FailureModel(mishaps=(("big", mishap),)),
     )
     assert story(log, "big", "job_failed") == ["job_failed: it ran out of memory"]
@@ -127,7 +127,7 @@ def test_a_drain_is_named_and_who_gave_the_order():
 
 def test_under_a_quota_a_job_starts_because_another_one_of_the_project_has_made_room():
     limits = (ProjectLimits(project="p", max_workers=1),)
-    conditions = {name: Conditions(project="p") for name in ("one", "two")}
+    conditions = {name: {"project": "p"} for name in ("one", "two")}
     log = decisions(job("one", steps=200.0), job("two"), conditions=conditions, projects=limits)
     told = story(log, "two", "job_admitted", "lease_granted")
     assert told[0] == "job_admitted: it arrived"
@@ -144,17 +144,17 @@ def test_whatever_happens_nothing_is_done_without_a_cause(seed):
             name,
             steps=draw.choice([100.0, 400.0, 1500.0]),
             arrival_s=90.0 * i * draw.random(),
-            scale_factor=draw.choice([1, 1, 2]),
+            scale_factors=(draw.choice([1, 1, 2]),),
         )
         for i, name in enumerate(names)
     ]
     conditions = {
-        name: Conditions(
-            project=draw.choice(["p", "q"]),
-            max_run_time_s=draw.choice([None, None, 100.0]),
-            depends_on=(names[i - 1],) if i and draw.random() < 0.2 else (),
-            retry_oom=draw.random() < 0.5,
-        )
+        name: {
+            "project": draw.choice(["p", "q"]),
+            "max_run_time_s": draw.choice([None, None, 100.0]),
+            "depends_on": (names[i - 1],) if i and draw.random() < 0.2 else (),
+            "retry_oom": draw.random() < 0.5,
+        }
         for i, name in enumerate(names)
     }
     orders = [

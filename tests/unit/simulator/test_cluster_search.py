@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.many.cluster_search import (
     ClusterSpace,
@@ -19,7 +18,7 @@ from simulator.many.cluster_search import (
 )
 from simulator.request import SimulationRequest
 from simulator.run import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 SPACE = ClusterSpace(types=("slow", "fast"), prices=(1.0, 3.0), node_workers=2)
 
@@ -146,7 +145,9 @@ WORKERS = ClusterSpace(types=("slow", "fast"), prices=(1.0, 2.0), node_workers=1
 def search_by_replays(job_type, jobs, start, goal):
     """Replay jobs of 3,600 steps that arrive at once."""
     trace = Trace(
-        jobs=tuple(Job(job_id=str(i), job_type=job_type, total_steps=3600.0) for i in range(jobs))
+        jobs=tuple(
+            TraceJob(job_id=str(i), job_type=job_type, total_steps=3600.0) for i in range(jobs)
+        )
     )
 
     def replay(clusters):

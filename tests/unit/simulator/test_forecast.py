@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from leasehold_testing.trace_jobs import with_fields
 from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.jobs.job import Job, JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
@@ -23,13 +24,13 @@ from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
 from traces.generators.generate import generate
 from traces.tables.throughputs import read_throughputs
-from traces.trace import Conditions, Trace
+from traces.trace import Trace, TraceJob
 
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})
 
 
 def job(name, steps=200.0, arrival_s=0.0, **fields):
-    return Job(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
+    return TraceJob(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
 
 
 def service(*jobs, workers=1, policy="fifo", believed=TRUTH, round_length_s=60.0, **given):
@@ -45,7 +46,7 @@ def service(*jobs, workers=1, policy="fifo", believed=TRUTH, round_length_s=60.0
         "declared": believed,
         "overheads": Overheads(),
         "failures": FailureModel(),
-        "trace": Trace(jobs=jobs, conditions=given.pop("conditions", {})),
+        "trace": Trace(jobs=with_fields(jobs, given.pop("conditions", {}))),
     }
     return Replay(
         policy=make_policy(policy, {}),
@@ -121,7 +122,7 @@ def test_a_running_job_needs_the_rest_of_its_steps_and_the_next_one_starts_then(
 
 def test_jobs_over_their_quota_are_let_in_as_others_end():
     limits = (ProjectLimits(project="p", max_workers=1),)
-    conditions = {name: Conditions(project="p") for name in "abc"}
+    conditions = {name: {"project": "p"} for name in "abc"}
     jobs = [job(name, arrival_s=i) for i, name in enumerate("abc")]
     made = service(*jobs, workers=3, conditions=conditions, projects=limits)
     question = at(made, 2.0)
@@ -133,7 +134,7 @@ def test_jobs_over_their_quota_are_let_in_as_others_end():
 
 
 def test_a_chain_of_jobs_is_foreseen_to_its_end():
-    conditions = {"b": Conditions(depends_on=("a",)), "c": Conditions(depends_on=("b",))}
+    conditions = {"b": {"depends_on": ("a",)}, "c": {"depends_on": ("b",)}}
     made = service(job("a"), job("b"), job("c"), workers=2, conditions=conditions)
     question = at(made, 0.0)
     ends = {name: end_s for name, (_, end_s) in promised(question, forecast(question)).items()}
@@ -142,8 +143,8 @@ def test_a_chain_of_jobs_is_foreseen_to_its_end():
 
 def test_a_job_that_runs_out_of_time_ends_then_and_its_dependents_with_it():
     conditions = {
-        "a": Conditions(max_run_time_s=40.0),
-        "b": Conditions(depends_on=("a",)),
+        "a": {"max_run_time_s": 40.0},
+        "b": {"depends_on": ("a",)},
     }
     made = service(job("a"), job("b"), job("c"), conditions=conditions)
     result = forecast(at(made, 0.0))
@@ -163,7 +164,7 @@ def holding(question, name):
 
 
 def test_who_waits_for_a_held_job_has_no_times_and_is_told_why():
-    conditions = {"b": Conditions(depends_on=("a",)), "c": Conditions(depends_on=("b",))}
+    conditions = {"b": {"depends_on": ("a",)}, "c": {"depends_on": ("b",)}}
     question = at(service(job("a"), job("b"), job("c"), conditions=conditions), 0.0)
     result = forecast(holding(question, "b"))
     assert result.complete
@@ -220,8 +221,8 @@ def endless(question, *names):
     [("fifo", True, 2), ("max_min_fairness", False, 2), ("fifo", True, 1)],
 )
 def test_who_waits_for_what_an_endless_job_holds_is_told_so_at_once(policy, preemptible, workers):
-    conditions = {name: Conditions(project="p") for name in "ab"}
-    conditions["c"] = Conditions(depends_on=("b",))
+    conditions = {name: {"project": "p"} for name in "ab"}
+    conditions["c"] = {"depends_on": ("b",)}
     made = service(
         job("a", 600.0, preemptible=preemptible),
         job("b", 200.0, arrival_s=1.0),
@@ -261,7 +262,7 @@ def test_what_can_still_end_beside_an_endless_job_is_foreseen(policy, known):
         job("c", 800.0, arrival_s=2.0),
         workers=2,
         policy=policy,
-        conditions={name: Conditions(project="p") for name in "ab"},
+        conditions={name: {"project": "p"} for name in "ab"},
         projects=(ProjectLimits(project="p", max_workers=1),),
     )
     question = endless(at(made, 20.0), "a")
@@ -283,9 +284,9 @@ def some_jobs(count):
     [("fifo", 1e-9), ("max_min_fairness", 0.03), ("finish_time_fairness", 0.06)],
 )
 def test_what_is_promised_comes(policy, usual):
-    conditions = {f"j{i}": Conditions(project="p") for i in range(0, 24, 3)}
-    conditions["j5"] = Conditions(depends_on=("j1", "j2"))
-    conditions["j10"] = Conditions(depends_on=("j5",))
+    conditions = {f"j{i}": {"project": "p"} for i in range(0, 24, 3)}
+    conditions["j5"] = {"depends_on": ("j1", "j2")}
+    conditions["j10"] = {"depends_on": ("j5",)}
     made = service(
         *some_jobs(24),
         workers=6,
@@ -376,7 +377,7 @@ def test_a_node_that_is_lost_stays_away():
 
 
 def test_a_job_that_finds_no_room_is_told_so_at_once():
-    made = service(job("a"), job("gang", scale_factor=2), workers=2)
+    made = service(job("a"), job("gang", scale_factors=(2,)), workers=2)
     go_on(made, lambda one: one.now_s >= 0.0)
     copied = made.control.copied()
     out = copied.engine.in_service.copy()

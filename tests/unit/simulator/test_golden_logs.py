@@ -39,7 +39,7 @@ def test_a_replay_is_as_the_golden_file_shows(name):
     cluster = read_cluster("bundled:cluster")
     simulation = Simulation(
         cluster=cluster,
-        jobs=trace.jobs,
+        jobs=[job.engine_job() for job in trace.jobs],
         profiles=[kinds.index((job.job_type, job.scale_factor)) for job in trace.jobs],
         table=build_table(cluster, throughputs, keys, space_sharing=options["space_sharing"]),
         policy=make_policy(name.partition("-")[0], {}),

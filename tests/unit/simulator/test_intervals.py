@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from leasehold.cli.main import app
 from policies.registry import make_policy
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ParameterError
 from simulator.forecast.fluid import Arrivals, completion_s
@@ -19,19 +18,19 @@ from simulator.forecast.intervals import Calibration, Submissions, draw_futures
 from simulator.forecast_score import ForecastScore, SubmissionForecast
 from simulator.request import ForecastOptions, Service, SimulationRequest
 from simulator.run import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 TABLE = ThroughputTable(isolated={("a", 1): {"v100": 1.0}, ("a", 2): {"v100": 2.0}})
 NEVER = 10**6
 
 
 def job(name, steps, arrival_s=0.0, scale_factor=1):
-    return Job(
+    return TraceJob(
         job_id=name,
         job_type="a",
         total_steps=steps,
         arrival_s=arrival_s,
-        scale_factor=scale_factor,
+        scale_factors=(scale_factor,),
     )
 
 

@@ -4,10 +4,9 @@ import pytest
 
 import leasehold
 from policies.registry import policy_names
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from simulator.api import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 ROUND_S = 300.0
 LENGTHS_S = (1000.0, 700.0, 1500.0)
@@ -23,11 +22,10 @@ def simulated(policy, launch_s, cluster, tmp_path, *, counts=(1,), lengths_s=LEN
     overheads.write_text(f"default: {{launch_s: {launch_s}}}\n")
     rates = {("any", n): {"v": n**0.8, "k": 0.5 * n**0.8} for n in counts}
     jobs = tuple(
-        Job(
+        TraceJob(
             job_id=f"job-{i}",
             job_type="any",
             total_steps=length_s,
-            scale_factor=counts[0],
             scale_factors=counts,
         )
         for i, length_s in enumerate(lengths_s)
@@ -76,7 +74,9 @@ def test_a_launch_costs_what_it_costs_on_the_workers_that_a_job_gets(config, tmp
     overheads, settings = tmp_path / "overheads.yaml", tmp_path / "leasehold.toml"
     overheads.write_text("default: {launch_s: 20, workers: {'k:1': {launch_s: 90}}}\n")
     settings.write_text(config or "")
-    jobs = tuple(Job(job_id=kind, job_type=kind, total_steps=600.0) for kind in ("fast", "slow"))
+    jobs = tuple(
+        TraceJob(job_id=kind, job_type=kind, total_steps=600.0) for kind in ("fast", "slow")
+    )
     found = simulate(
         Trace(jobs=jobs),
         throughputs=ThroughputTable(isolated={("fast", 1): {"v": 1.0}, ("slow", 1): {"k": 0.5}}),

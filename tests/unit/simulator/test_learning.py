@@ -5,12 +5,11 @@ import yaml
 
 from planner.learning.goodput import BatchLimits, ThroughputModel, best_batch
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, ParameterError, TraceError
 from simulator.request import ForecastOptions, Service, SimulationRequest
 from simulator.run import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 BATCH = {"initial": 128, "most": 4096, "least_per_worker": 32, "most_per_worker": 512}
 SECONDS = {"alpha_c": 0.02, "beta_c": 0.001, "alpha_r": 0.05, "alpha_n": 0.3, "gamma": 2.0}
@@ -36,11 +35,10 @@ def rate(workers, noise, *, nodes=1, seconds=SECONDS):
 
 
 def job(name, counts=(1,), *, steps=4000.0, job_type="net", arrival_s=0.0):
-    return Job(
+    return TraceJob(
         job_id=name,
         job_type=job_type,
         total_steps=steps,
-        scale_factor=counts[0],
         scale_factors=counts,
         arrival_s=arrival_s,
     )

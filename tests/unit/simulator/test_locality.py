@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
-from scheduler.domain.jobs.job import Job
 from scheduler.errors import InputError, ParameterError
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
 from traces.tables.throughputs import read_throughputs, write_throughputs
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 TABLE = {
     "v": {"('a', 1)": {"null": 1.0}, "('a', 2)": {"null": 2.0}, "('a', 4)": {"null": 4.0}},
@@ -20,8 +19,8 @@ TABLE = {
 
 
 def job(name, workers, steps, arrival_s=0.0):
-    return Job(
-        job_id=name, job_type="a", total_steps=steps, scale_factor=workers, arrival_s=arrival_s
+    return TraceJob(
+        job_id=name, job_type="a", total_steps=steps, scale_factors=(workers,), arrival_s=arrival_s
     )
 
 

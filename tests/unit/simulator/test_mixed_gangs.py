@@ -8,14 +8,13 @@ import pytest
 from policies.registry import policy_names
 from scheduler.control.facts.requests import PolicyChoice
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.jobs.job import Job
 from scheduler.engine.settings import EngineSettings
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
 from traces.reader import read_trace
 from traces.readers.native import write_trace
 from traces.tables.throughputs import read_throughputs
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 TABLE = {
     "v100": {"('a', 2)": {"null": 4.0}, "('a', 4)": {"null": 8.0}},
@@ -47,7 +46,8 @@ def request_of(tmp_path):
 
 
 def job(name, *, workers, steps=400.0, **fields):
-    return Job(job_id=name, job_type="a", total_steps=steps, scale_factor=workers, **fields)
+    workers = (workers,) if isinstance(workers, int) else workers
+    return TraceJob(job_id=name, job_type="a", total_steps=steps, scale_factors=workers, **fields)
 
 
 def ends(result):
@@ -119,7 +119,7 @@ def test_the_worker_seconds_of_a_gang_count_for_both_types(request_of):
 def test_every_policy_serves_mixed_gangs_beside_other_jobs(request_of, policy):
     jobs = [
         job("large", workers=4, mixed_gangs=True),
-        job("elastic", workers=2, scale_factors=(2, 4), mixed_gangs=True, arrival_s=30.0),
+        job("elastic", workers=(2, 4), mixed_gangs=True, arrival_s=30.0),
         job("plain", workers=2, arrival_s=60.0),
     ]
     request = request_of(*jobs, cluster="v100:3,k80:3", policy=policy)

@@ -8,10 +8,10 @@ import yaml
 from typer.testing import CliRunner
 
 from leasehold.cli.main import app
+from leasehold_testing.trace_jobs import with_fields
 from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice
 from scheduler.control.state.settings import ControlSettings
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
@@ -20,14 +20,14 @@ from simulator.world.failures import FailureModel, read_failures
 from simulator.world.orders import read_orders
 from simulator.world.overheads import Overheads
 from traces.cluster import read_cluster
-from traces.trace import Conditions, Trace
+from traces.trace import Trace, TraceJob
 
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}})
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/overheads-and-failures.md"
 
 
 def job(name, steps=200.0, arrival_s=0.0, **fields):
-    return Job(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
+    return TraceJob(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def replay(file):
         names["nodes"] = [f"v100-{i}" for i in range(workers)]
         made = Replay(
             cluster=read_cluster(f"v100:{workers}", workers_per_node=1),
-            trace=Trace(jobs=jobs, conditions=given.pop("conditions", {})),
+            trace=Trace(jobs=with_fields(jobs, given.pop("conditions", {}))),
             throughputs=TRUTH,
             policy=make_policy(policy, {}),
             settings=ControlSettings(
@@ -141,7 +141,7 @@ def test_a_job_that_has_ended_is_taken_up_again(replay):
 
 
 def test_a_quota_counts_from_its_time_on(replay):
-    conditions = {name: Conditions(project="p") for name in "ab"}
+    conditions = {name: {"project": "p"} for name in "ab"}
     orders = "- {at_s: 10, project: p, max_workers: 1}"
     jobs = job("a", arrival_s=20.0), job("b", arrival_s=20.0)
     _, result = replay(*jobs, conditions=conditions, orders=orders, workers=2)
@@ -154,7 +154,7 @@ RESERVED = (
 
 
 def test_reserved_workers_are_there_at_the_begin_and_go_back_at_the_end(replay):
-    conditions = {"own": Conditions(project="p")}
+    conditions = {"own": {"project": "p"}}
     jobs = job("a", 600.0), job("b", 600.0), job("own", 200.0, arrival_s=5.0)
     made, result = replay(*jobs, conditions=conditions, orders=f"- {RESERVED}", workers=2)
     own = next(one for one in result.jobs if one.job_id == "own")
@@ -205,7 +205,7 @@ def test_a_reservation_that_is_refused_is_told_and_the_rest_goes_on(replay, orde
 
 
 def test_a_budget_can_be_ordered(replay):
-    conditions = {"a": Conditions(project="p")}
+    conditions = {"a": {"project": "p"}}
     orders = "- {at_s: 0, project: p, budget_gpu_hours: 0.02}\n- {at_s: 300, project: p}"
     _, result = replay(job("a", 400.0), conditions=conditions, orders=orders)
     # 72 worker-seconds: the round of 60 s to 120 s is the last one; 80 s are left for after 300 s.
@@ -233,7 +233,7 @@ def test_a_node_that_never_comes_back_leaves_its_jobs_to_others(replay):
 @pytest.mark.parametrize(("retry", "status"), [(True, "completed"), (False, "failed")])
 def test_a_job_out_of_memory_is_tried_again_where_it_may_be(replay, retry, status):
     failures = "mishaps: [{job: a, steps: 100, end: out_of_memory}]"
-    conditions = {"a": Conditions(retry_oom=retry)}
+    conditions = {"a": {"retry_oom": retry}}
     made, result = replay(job("a"), conditions=conditions, failures=failures)
     assert ends(result)["a"][0] == status
     ended = [row for d in made.log for row in d.rows.history if row.kind == "lease_ended"]

@@ -6,13 +6,12 @@ import pytest
 
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError
 from simulator.request import Service, SimulationRequest, parse_window
 from simulator.run import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 
 def test_a_gang_larger_than_the_cluster_is_refused_and_nothing_hangs(simulation):
@@ -48,7 +47,7 @@ def test_a_window_beyond_the_trace_is_refused(simulation):
 
 def test_a_job_id_used_twice_is_refused(simulation):
     run = simulation(100)
-    job = Job(job_id="a", job_type="profile-0", total_steps=1.0)
+    job = TraceJob(job_id="a", job_type="profile-0", total_steps=1.0)
     with pytest.raises(InputError, match="job 'a' is in the trace twice"):
         type(run)(
             cluster=parse_cluster_spec("type-0:1"),
@@ -113,8 +112,7 @@ TABLE = ThroughputTable(
 @pytest.mark.parametrize("service", [False, True])
 def test_a_job_runs_only_where_the_table_has_a_row(service):
     jobs = tuple(
-        Job(job_id=name, job_type=job_type, total_steps=1000.0, scale_factors=counts,
-            scale_factor=counts[0])
+        TraceJob(job_id=name, job_type=job_type, total_steps=1000.0, scale_factors=counts)
         for name, job_type, counts in (
             ("zero beside", "a", (4, 8)),
             ("single", "a", (1,)),

@@ -7,12 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from leasehold.cli.main import app
+from leasehold_testing.trace_jobs import with_fields
 from planner.oracle import build_table
 from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.configuration import Configuration
-from scheduler.domain.jobs.job import Job, JobStatus
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.domain.throughputs.ways import CatalogueKey
@@ -24,7 +25,7 @@ from simulator.world.failures import FailureModel
 from simulator.world.overheads import Overhead, Overheads
 from simulator.world.projects import read_projects
 from traces.cluster import read_cluster
-from traces.trace import Conditions, Trace
+from traces.trace import Trace, TraceJob
 
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})
 
@@ -43,7 +44,7 @@ def replay(*jobs, conditions=None, workers=2, agnostic=False, lead_s=13.0, **giv
         "failures": FailureModel(),
     }
     return Replay(
-        trace=Trace(jobs=jobs, conditions=conditions or {}),
+        trace=Trace(jobs=with_fields(jobs, conditions or {})),
         policy=make_policy("max_min_fairness", {}),
         settings=settings,
         record=True,
@@ -52,7 +53,7 @@ def replay(*jobs, conditions=None, workers=2, agnostic=False, lead_s=13.0, **giv
 
 
 def job(name, steps=200.0, arrival_s=0.0, **fields):
-    return Job(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
+    return TraceJob(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
 
 
 def outcomes(result):
@@ -75,7 +76,7 @@ def test_a_lone_job_runs_at_the_true_throughput():
 
 def test_under_a_quota_of_one_two_jobs_take_turns_though_workers_are_idle():
     limits = (ProjectLimits(project="p", max_workers=1),)
-    conditions = {name: Conditions(project="p") for name in ("one", "two")}
+    conditions = {name: {"project": "p"} for name in ("one", "two")}
     made = replay(job("one"), job("two"), conditions=conditions, projects=limits)
     result = made.run()
     assert max(one.end_s for one in result.jobs) == 200.0
@@ -84,15 +85,15 @@ def test_under_a_quota_of_one_two_jobs_take_turns_though_workers_are_idle():
 
 
 def test_a_job_waits_for_the_one_that_it_depends_on():
-    conditions = {"two": Conditions(depends_on=("one",))}
+    conditions = {"two": {"depends_on": ("one",)}}
     result = replay(job("one"), job("two"), conditions=conditions).run()
     assert outcomes(result)["two"] == ("completed", 100.0, 200.0)
 
 
 def test_a_job_over_its_limit_fails_and_takes_its_dependents_with_it():
     conditions = {
-        "one": Conditions(max_run_time_s=30.0),
-        "two": Conditions(depends_on=("one",)),
+        "one": {"max_run_time_s": 30.0},
+        "two": {"depends_on": ("one",)},
     }
     made = replay(job("one"), job("two"), conditions=conditions)
     made.log = []
@@ -111,7 +112,7 @@ def test_a_job_over_its_limit_fails_and_takes_its_dependents_with_it():
 
 def test_a_project_over_its_jobs_has_the_next_one_refused_and_says_so():
     limits = (ProjectLimits(project="p", max_jobs=1),)
-    conditions = {name: Conditions(project="p") for name in ("one", "two")}
+    conditions = {name: {"project": "p"} for name in ("one", "two")}
     result = replay(job("one"), job("two"), conditions=conditions, projects=limits).run()
     assert outcomes(result)["two"][0] == "refused"
     assert "may have 1" in result.warnings[0]
@@ -137,9 +138,9 @@ def test_a_worker_that_is_lost_sends_its_job_elsewhere_and_back_to_its_checkpoin
 
 
 def test_a_replay_says_which_jobs_can_never_run():
-    conditions = {"one": Conditions(project="p")}
+    conditions = {"one": {"project": "p"}}
     limits = (ProjectLimits(project="p", max_workers=1),)
-    made = replay(job("one", scale_factor=1), conditions=conditions, projects=limits, workers=1)
+    made = replay(job("one", scale_factors=(1,)), conditions=conditions, projects=limits, workers=1)
     made._shell.nodes.clear()
     made._shell._wakes.clear()
     with pytest.raises(LeaseholdError, match=r"1 jobs have not ended \(one\)"):
@@ -226,8 +227,10 @@ class Halves(ConfigurationSource):
 
 
 def test_a_replay_runs_jobs_by_the_plans_of_a_plugin():
-    plain = replay(job("one", steps=1200.0, scale_factor=2)).run()
-    planned = replay(job("one", steps=1200.0, scale_factor=2), sources=[("halves", Halves())]).run()
+    plain = replay(job("one", steps=1200.0, scale_factors=(2,))).run()
+    planned = replay(
+        job("one", steps=1200.0, scale_factors=(2,)), sources=[("halves", Halves())]
+    ).run()
     assert outcomes(plain)["one"][2] == pytest.approx(300.0)
     assert outcomes(planned)["one"][2] == pytest.approx(100.0)
     assert [lease.plan for lease in plain.leases] == [""]
@@ -253,7 +256,7 @@ class ByType(ConfigurationSource):
 
 def test_planned_jobs_run_as_fast_as_they_are_whatever_an_agnostic_policy_is_shown():
     made = replay(
-        job("one", steps=2400.0, scale_factor=2),
+        job("one", steps=2400.0, scale_factors=(2,)),
         cluster=read_cluster("k80:2,v100:2", workers_per_node=2),
         throughputs=ThroughputTable(isolated={("a", 2): {"k80": 0.1, "v100": 0.1}}),
         sources=[("by type", ByType())],
@@ -277,7 +280,7 @@ def ideal(*jobs):
     cluster = read_cluster("v100:2", workers_per_node=1)
     return Simulation(
         cluster=cluster,
-        jobs=jobs,
+        jobs=[one.engine_job() for one in jobs],
         profiles=[0] * len(jobs),
         table=build_table(cluster, TRUTH, [CatalogueKey(job_type="a", scale_factors=(1,))]),
         policy=make_policy("max_min_fairness", {}),
@@ -290,7 +293,7 @@ def ideal(*jobs):
 
 @pytest.mark.parametrize("made", [replay, ideal])
 def test_jobs_of_a_trace_that_save_nothing_lose_their_work_and_get_done(made):
-    plain = [job(name, steps=1400.0, checkpoints=False) for name in ("one", "two", "three")]
+    plain = [job(name, steps=1400.0, checkpoint_dir=None) for name in ("one", "two", "three")]
     result = made(*plain, job("saves", steps=1400.0)).run()
     assert {one.status for one in result.jobs} == {"completed"}
     spans = {one.job_id: [] for one in result.jobs}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError
 from simulator.many.savings import (
@@ -21,7 +20,7 @@ from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces.reader import read_trace
 from traces.tables.throughputs import read_throughputs
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 PRICES = {"slow": 1.0, "fast": 3.0}
 TABLE = ThroughputTable(
@@ -32,7 +31,7 @@ TABLE = ThroughputTable(
 def trace_of(*jobs):
     return Trace(
         jobs=tuple(
-            Job(job_type="a", **{"job_id": str(i), "total_steps": 3600.0, **job})
+            TraceJob(job_type="a", **{"job_id": str(i), "total_steps": 3600.0, **job})
             for i, job in enumerate(jobs)
         )
     )
@@ -72,7 +71,7 @@ def compare(*draws, **options):
 
 
 def test_gpu_time_and_price_are_summed_by_job():
-    trace = trace_of({"total_steps": 100.0}, {"total_steps": 400.0, "scale_factor": 2})
+    trace = trace_of({"total_steps": 100.0}, {"total_steps": 400.0, "scale_factors": (2,)})
     found = sum_use_by_job(run_queue(trace, "slow:3"), {"slow": 7.2})
     assert found.gpu_s.tolist() == [100.0, 400.0]
     assert found.usd == pytest.approx([0.2, 0.8])

@@ -5,19 +5,18 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 
 @pytest.mark.parametrize("service", [False, True])
 def test_a_run_ends_at_the_time_that_is_given(service):
-    jobs = tuple(Job(job_id=name, job_type="x", total_steps=100.0) for name in "abc")
-    late = Job(job_id="d", job_type="x", total_steps=1.0, arrival_s=900.0)
+    jobs = tuple(TraceJob(job_id=name, job_type="x", total_steps=100.0) for name in "abc")
+    late = TraceJob(job_id="d", job_type="x", total_steps=1.0, arrival_s=900.0)
     request = SimulationRequest(
         trace=Trace(jobs=(*jobs, late)),
         throughputs=ThroughputTable(isolated={("x", 1): {"v": 1.0}}),

@@ -8,15 +8,15 @@ import pytest
 
 from scheduler.errors import InputError, TraceError
 from traces import FORMATS, formats, read_throughputs, read_trace
-from traces.draft import Draft, Drafts
 from traces.formats import TraceFormat, TracePluginWarning, format_names, trace_format
+from traces.trace import ParsedTrace, TraceJob
 
 
 def parse_dashes(text, *, path):
     rows = text.splitlines()[1:]
-    return Drafts(
+    return ParsedTrace(
         jobs=[
-            Draft(line=i, arrival_s=float(row), duration_s=60.0, scale_factor=1)
+            TraceJob(line=i, arrival_s=float(row), duration_s=60.0, scale_factors=(1,))
             for i, row in enumerate(rows, 2)
         ]
     )
@@ -107,3 +107,15 @@ def test_a_plugin_that_fails_while_it_tells_is_named(plugged, write):
     plugged(plugin("timid", "my_format:TIMID"))
     with pytest.raises(InputError, match=r"'timid' failed to tell .* IndexError"):
         read_trace(write("t.txt", "---\n"))
+
+
+def test_a_plugin_of_the_release_before_makes_drafts_with_a_warning():
+    from traces.draft import Draft, Drafts
+
+    with pytest.warns(DeprecationWarning, match=r"give a traces\.trace\.TraceJob"):
+        job = Draft(
+            line=3, arrival_s=1.0, scale_factor=2, duration_s=60.0, slo=1.5, checkpoints=False
+        )
+    assert (job.scale_factors, job.duration_s, job.slo, job.line) == ((2,), 60.0, 1.5, 3)
+    assert not job.checkpoints
+    assert Drafts(jobs=[job], relative=True).relative

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_trace import small_trace
 
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, TraceError
-from traces import Trace, extend_scale_factors, read_throughputs, read_trace, write_trace
+from traces import Trace, TraceJob, extend_scale_factors, read_throughputs, read_trace, write_trace
+from traces.trace import CHECKPOINTS
 
 TEN = ["a", "run me", "some/where", "--steps", "1", "1000", "2", "1.5", "-1.000000", "60.5"]
 SEVEN = ["b", "run me", "--steps", "1", "500", "30", "1"]
@@ -261,14 +261,14 @@ positive = st.floats(min_value=1e-6, max_value=1e12)
 
 
 @st.composite
-def some_jobs(draw: st.DrawFn) -> tuple[Job, ...]:
+def some_jobs(draw: st.DrawFn) -> tuple[TraceJob, ...]:
     arrivals = sorted(draw(st.lists(st.floats(0, 1e7), min_size=1, max_size=5)))
     return tuple(
-        Job(
+        TraceJob(
             job_id=f"j{i}" + draw(words),
             job_type="t" + draw(words),
             total_steps=draw(positive),
-            scale_factor=draw(st.integers(1, 64)),
+            scale_factors=(draw(st.integers(1, 64)),),
             arrival_s=arrival_s,
             weight=draw(positive),
             deadline_s=draw(st.none() | st.floats(0, 1e8)),
@@ -278,7 +278,7 @@ def some_jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             restarts=draw(st.dictionaries(words, st.floats(0, 1e4), max_size=2)),
             worker_types=draw(st.sampled_from([(), ("a100",), ("a100", "v100")])),
             labels=draw(st.dictionaries(words, words, max_size=2)),
-            checkpoints=draw(st.booleans()),
+            checkpoint_dir=CHECKPOINTS if draw(st.booleans()) else None,
             preemptible=draw(st.booleans()),
             min_run_time_s=draw(st.just(0.0) | st.floats(0, 1e6)),
         )
@@ -298,8 +298,8 @@ def test_any_jobs_survive_the_round_trip(tmp_path_factory, jobs, suffix):
 def test_writing_needs_a_known_suffix_and_leaves_nothing_half_written(tmp_path):
     with pytest.raises(TraceError, match=r"end the name with \.csv or \.jsonl"):
         write_trace(Trace(jobs=()), tmp_path / "t.json")
-    good = Job(job_id="0", job_type="a", total_steps=1.0)
-    bad = Job(job_id="1", job_type="a", total_steps=1.0, labels={"x": object()})  # type: ignore[dict-item]
+    good = TraceJob(job_id="0", job_type="a", total_steps=1.0)
+    bad = TraceJob(job_id="1", job_type="a", total_steps=1.0, labels={"x": object()})  # type: ignore[dict-item]
     for suffix in ("csv", "jsonl"):
         with pytest.raises(TypeError):
             write_trace(Trace(jobs=(good, bad)), tmp_path / f"t.{suffix}")
@@ -369,7 +369,7 @@ def test_all_philly_jobs_can_run(shared_data: Path):
 
 def test_json_lines_are_one_object_each(tmp_path):
     path = tmp_path / "t.jsonl"
-    write_trace(Trace(jobs=(Job(job_id="x", job_type="a", total_steps=2.0),)), path)
+    write_trace(Trace(jobs=(TraceJob(job_id="x", job_type="a", total_steps=2.0),)), path)
     assert json.loads(path.read_text()) == {
         "job_id": "x",
         "job_type": "a",

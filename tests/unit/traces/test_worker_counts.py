@@ -8,7 +8,7 @@ import pytest
 from planner.oracle import build_table
 from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.jobs.job import Job, counts_between
+from scheduler.domain.jobs.job import counts_between
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
@@ -17,7 +17,7 @@ from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
 from traces.reader import read_trace
 from traces.readers.native import write_trace
-from traces.trace import Trace
+from traces.trace import Trace, TraceJob
 
 HEAD = "job_id,job_type,total_steps,scale_factor,arrival_s\n"
 
@@ -47,7 +47,7 @@ def write(tmp_path):
 )
 def test_worker_counts_are_read_and_written(write, tmp_path, name, text):
     trace = read_trace(write(text, name))
-    assert [job.counts for job in trace.jobs] == [(1, 2, 4), (2, 8), (3,)]
+    assert [job.scale_factors for job in trace.jobs] == [(1, 2, 4), (2, 8), (3,)]
     assert [job.scale_factor for job in trace.jobs] == [1, 2, 3]
     assert trace.scale_factors == (1, 2, 3, 4, 8)
     for again in ("again.csv", "again.jsonl"):
@@ -66,7 +66,7 @@ def test_a_range_is_the_fewest_doubled_and_the_most(least, most, counts):
 def test_a_range_of_workers_is_read_and_written_as_counts(write, tmp_path):
     head = "job_id,job_type,total_steps,min_workers,max_workers,arrival_s\n"
     trace = read_trace(write(head + "a,x,9,2,6,0\nb,x,9,,4,1\nc,x,9,,,2\n"))
-    assert [job.counts for job in trace.jobs] == [(2, 4, 6), (1, 2, 4), (1,)]
+    assert [job.scale_factors for job in trace.jobs] == [(2, 4, 6), (1, 2, 4), (1,)]
     write_trace(trace, tmp_path / "again.csv")
     assert read_trace(tmp_path / "again.csv").jobs == trace.jobs
 
@@ -95,17 +95,17 @@ def test_what_is_no_count_is_refused(write, count):
         read_trace(write(HEAD + f'a,x,9,"{count}",0\n'))
 
 
-@pytest.mark.parametrize("counts", [(2, 1), (1, 1), (2, 4), (1, 10**7)])
+@pytest.mark.parametrize("counts", [(2, 1), (1, 1), (), (0, 4), (1, 10**7)])
 def test_a_job_has_its_counts_in_order_from_its_scale_factor(counts):
     with pytest.raises(InputError, match="scale_factors"):
-        Job(job_id="a", job_type="x", total_steps=1.0, scale_factor=1, scale_factors=counts)
+        TraceJob(job_id="a", job_type="x", total_steps=1.0, scale_factors=counts)
 
 
 def test_a_job_has_a_configuration_for_each_type_and_count():
     rates = {("x", 1): {"v100": 2.0, "k80": 1.0}, ("x", 2): {"v100": 3.0}}
-    job = Job(job_id="a", job_type="x", total_steps=1.0, scale_factors=(1, 2))
+    job = TraceJob(job_id="a", job_type="x", total_steps=1.0, scale_factors=(1, 2))
     cluster = parse_cluster_spec("v100:2,k80:2")
-    table = build_table(cluster, ThroughputTable(isolated=rates), [CatalogueKey.of_job(job)])
+    table = build_table(cluster, ThroughputTable(isolated=rates), [CatalogueKey.of(job)])
     assert table.throughput.tolist() == [[2.0, 3.0, 1.0]]
     assert table.demand[0].tolist() == [[1, 0], [2, 0], [0, 1]]
 
@@ -133,9 +133,9 @@ def test_a_replay_runs_a_job_at_the_count_that_its_policy_chooses(write):
 def test_rho_is_measured_by_the_smallest_count(policy):
     rates = ThroughputTable(isolated={("x", 1): {"v100": 1.0}, ("x", 8): {"v100": 6.0}})
     summaries = []
-    for counts in ((), (1, 8)):
+    for counts in ((1,), (1, 8)):
         jobs = tuple(
-            Job(job_id=f"j{i}", job_type="x", total_steps=3600.0, scale_factors=counts)
+            TraceJob(job_id=f"j{i}", job_type="x", total_steps=3600.0, scale_factors=counts)
             for i in range(8)
         )
         request = SimulationRequest(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from leasehold_testing.trace_jobs import with_fields
 from planner.knowledge import LearnedKnowledge
 from policies.registry import make_policy
 from scheduler.control.admission import Admission
@@ -14,7 +15,6 @@ from scheduler.domain.codec import encode
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
-from scheduler.domain.jobs.job import Job
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.reports import LeaseEnd
@@ -23,7 +23,7 @@ from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
 from simulator.world.overheads import Overhead, Overheads
 from traces.cluster import read_cluster
-from traces.trace import Conditions, Trace
+from traces.trace import Trace, TraceJob
 
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 3.0}})
 
@@ -32,22 +32,22 @@ TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 3.
 def replay():
     """Return a replay in which much happens, and all facts of its control so far."""
     jobs = [
-        Job(
+        TraceJob(
             job_id=f"j{i}",
             job_type="a",
             total_steps=150.0 + 37.0 * (i % 5),
-            scale_factor=1 + (i % 4 == 3),
+            scale_factors=(1 + (i % 4 == 3),),
             arrival_s=11.0 * i,
         )
         for i in range(16)
     ]
-    conditions = {f"j{i}": Conditions(project="p") for i in range(0, 16, 3)}
-    conditions |= {"j5": Conditions(depends_on=("j1",)), "j7": Conditions(max_run_time_s=50.0)}
-    conditions["j8"] = Conditions(depends_on=("j7",))
+    conditions = {f"j{i}": {"project": "p"} for i in range(0, 16, 3)}
+    conditions |= {"j5": {"depends_on": ("j1",)}, "j7": {"max_run_time_s": 50.0}}
+    conditions["j8"] = {"depends_on": ("j7",)}
     switch = PolicySet(choice=PolicyChoice(name="fifo"), time_dependent=False, actor="op")
     made = Replay(
         cluster=read_cluster("v100:4", workers_per_node=2),
-        trace=Trace(jobs=tuple(jobs), conditions=conditions),
+        trace=Trace(jobs=with_fields(tuple(jobs), conditions)),
         throughputs=TRUTH,
         policy=make_policy("max_min_fairness", {}),
         settings=ControlSettings(

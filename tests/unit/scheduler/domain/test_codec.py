@@ -109,7 +109,7 @@ JOBS = st.builds(
     weight=st.floats(1e-9, 1e9),
     deadline_s=st.none() | st.floats(allow_nan=False),
     entity=st.text(max_size=5),
-    labels=st.dictionaries(NAMES, NAMES, max_size=3).map(MappingProxyType),
+    restarts=st.dictionaries(NAMES, st.floats(0, 1e9), max_size=3).map(MappingProxyType),
 )
 CAUSES = st.builds(
     Cause,
@@ -443,7 +443,7 @@ def test_slices_transposed_and_foreign_endian_arrays_keep_their_values() -> None
 
 def test_a_field_that_was_added_later_takes_its_default() -> None:
     data = encode(Job(job_id="a", job_type="t", total_steps=1.0))
-    del data["restart_s"], data["labels"]
+    del data["restart_s"]
     assert decode(data).restart_s == 0.0
 
 
@@ -519,3 +519,12 @@ def test_ten_thousand_progress_entries_take_no_more_calls_than_ten(
     decode(encode(few))  # the first time, more is to be done
     # 0.3 ms measured for the larger one.
     assert calls_of(lambda: decode(encode(many))) <= calls_of(lambda: decode(encode(few))) + 20
+
+
+def test_a_stored_job_of_the_release_before_has_fields_that_are_ignored():
+    job = Job(job_id="a", job_type="t", total_steps=1.0)
+    given = encode(job) | {"labels": {"type": "map", "items": []}, "scale_factors": [1, 2]}
+    given |= {"worker_types": [], "mixed_gangs": True}
+    assert decode(given) == job
+    with pytest.raises(CodecError, match="stored Job has the field 'size'"):
+        decode(given | {"size": 1})
