@@ -1,7 +1,7 @@
 """Trees of code that people upload: what one may be, and how it is unpacked.
 
-A tree is a tar file of folders and regular files, compressed by gzip. Who made it is not trusted:
-the scheduler looks through it before it is kept, and an agent again before it is unpacked.
+A tree is a tar file of folders and regular files, compressed by gzip. Its author is not trusted:
+the scheduler checks it before storing it, and an agent again before unpacking it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_NAME: Final = 1000
 LONGEST_PART: Final = 255
 #: What tar may add to each entry: its head, what a long name takes, and the rest of a block.
 _HEAD_BYTES: Final = 4096
-#: What may be told of one beside its content; it is read into memory as a whole.
+#: Most bytes of metadata of one entry; they are read into memory as a whole.
 _MOST_TOLD_BYTES: Final = 65_536
 
 
@@ -43,7 +43,8 @@ def check_tree(archive: bytes) -> None:
     """Look through a tree.
 
     Raises:
-        InputError: it cannot be read, is too large, or holds what is neither a file nor a folder,
+        InputError: it cannot be read, is too large, or has an entry that is neither a file nor a
+            folder,
             or lies outside.
     """
     for _ in _entries(archive):
@@ -55,7 +56,7 @@ def unpack_tree(archive: bytes, folder: Path) -> None:
 
     Args:
         archive: the tree.
-        folder: new; nobody else may write there meanwhile.
+        folder: new; no other process may write there meanwhile.
 
     Raises:
         InputError: as ``check_tree``.
@@ -131,7 +132,7 @@ def _checked_path(member: tarfile.TarInfo) -> PurePosixPath:
     return path
 
 
-#: Kinds of entries that only tell something of the entry behind them, or of all.
+#: Kinds of entries with metadata of the next entry, or of all entries.
 _TELLING: Final = frozenset(
     {
         *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
@@ -145,14 +146,14 @@ _LONG_HEAD: Final = (
 
 
 class _Head(tarfile.TarInfo):
-    """The head of an entry, of which what is told besides is small: it is read into memory."""
+    """The head of an entry with bounded metadata, since the metadata is read into memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Head:
         """Return the head that a block holds.
 
         Raises:
-            InputError: what it tells of the entry behind it is too long.
+            InputError: its metadata of the next entry is too long.
         """
         head = super().frombuf(buf, encoding, errors)
         if head.type in _TELLING and head.size > _MOST_TOLD_BYTES:
@@ -161,7 +162,7 @@ class _Head(tarfile.TarInfo):
 
 
 class _Bounded:
-    """A stream that ends with an error where it is longer than any tree may be."""
+    """A stream that ends with an error if it is longer than the largest tree allowed."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream

@@ -26,7 +26,7 @@ class Clock(Protocol):
 
     Attributes:
         jumped_s: seconds by which ``never_before`` and ``set_right`` have moved it. ``now_s`` less
-            these tells how much time has passed.
+            these is the time that has passed.
     """
 
     jumped_s: float
@@ -40,7 +40,7 @@ class Clock(Protocol):
         ...
 
     def never_before(self, at_s: float) -> None:
-        """Go on from ``at_s`` if that is later: what was journaled last must stay in the past."""
+        """Go on from ``at_s`` if that is later: the last journal entry must stay in the past."""
         ...
 
     def set_right(self) -> None:
@@ -81,7 +81,7 @@ def disagreement(clock: Clock) -> str:
 
 
 class WallClock:
-    """The system's time at the start, carried on by a clock that nobody can set.
+    """The system's time at the start, carried on by a monotonic clock.
 
     If the system's clock is set meanwhile, this one follows at ``SLEW``: a jump must not make
     leases end that agents still hold. If it is far ahead, it follows at ``CATCH_UP``.

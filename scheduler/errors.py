@@ -7,20 +7,20 @@
     |  |- ParameterError     a policy parameter or setting
     |  `- ConfigError        the daemon's configuration: lists everything that is wrong
     |- AdmissionError        a job that can never run
-    |- UnknownPolicyError    no policy of that name; lists what there is
+    |- UnknownPolicyError    no policy of that name; lists the known ones
     |- CodecError            stored data that this release cannot read, or a value that has no form
-    |- StoreError            the store refused or could not do what it was asked
+    |- StoreError            the store refused a request or failed at it
     |  |- SequenceError      a journal entry is not the next one
-    |  |- StaleLeaderError   somebody else leads, or nobody does
+    |  |- StaleLeaderError   another process leads, or no process
     |  |- ConflictError      a unique name or key is taken
     |  |- UnstorableError    data that no store can hold: a number too large, a text with NUL
     |  |- StoreVersionError  the database belongs to a newer release, or was never set up
     |  `- StoreUnavailableError  the database cannot be reached or is locked; try again
     |     |- StoreFullError        it cannot be written: its disk is full
-    |     `- OutcomeUnknownError   it is not known yet whether what was asked for is stored
+    |     `- OutcomeUnknownError   it is not known yet whether the request is stored
     |- NotFoundError         no job, node, project or token of that name
     |- TurnFailedError       a turn of the leader's driver failed; its state is loaded again
-    |- NotLeadingError       this process does not lead; says who does
+    |- NotLeadingError       this process does not lead; names the leader
     |   |- StartingError     it is about to, or to stand by; says what takes its time
     |- UnreachableError      no scheduler answers, or it is too busy or not ready for too long
     |- NotPermittedError     the token is missing or invalid, or does not allow it
@@ -55,10 +55,10 @@ class TraceError(InputError):
     """A trace or a throughput table is malformed.
 
     Args:
-        problem: what is wrong, and what would be right.
+        problem: the problem, and the remedy.
         path: the file.
-        line: 1-based line, or None where the whole file is meant.
-        field: the field's name, or None where the whole line is meant.
+        line: 1-based line, or None if the whole file is meant.
+        field: the field's name, or None if the whole line is meant.
         value: the offending value as read.
     """
 
@@ -93,7 +93,7 @@ class ConfigError(InputError):
     """The daemon's configuration cannot be used.
 
     Args:
-        problems: (n,) each names the file, variable or flag, the setting and what would be right.
+        problems: (n,) each names the file, variable or flag, the setting and the remedy.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -119,7 +119,7 @@ class CodecError(LeaseholdError):
 
 
 class StoreError(LeaseholdError):
-    """The store refused, or could not do, what it was asked; nothing of it was done."""
+    """The store refused a request or failed at it; nothing of the request was done."""
 
 
 class SequenceError(StoreError):
@@ -127,11 +127,11 @@ class SequenceError(StoreError):
 
 
 class StaleLeaderError(StoreError):
-    """The fencing token is not the leader's: somebody else leads now, or nobody does."""
+    """The fencing token is not the leader's: another process leads now, or no process."""
 
 
 class WrongClockError(LeaseholdError):
-    """This machine's clock is far from what is stored, or from the database's clock."""
+    """This machine's clock is far from the stored time, or from the database's clock."""
 
 
 class ConflictError(StoreError):
@@ -149,7 +149,7 @@ class StoreVersionError(StoreError):
 class StoreUnavailableError(StoreError):
     """The database cannot be reached or is locked; the same call may succeed later.
 
-    Whether an interrupted commit took place is unknown: ``Store.position`` tells.
+    It is unknown whether an interrupted commit took place: compare ``Store.position``.
     """
 
 
@@ -184,7 +184,7 @@ class NotLeadingError(LeaseholdError):
     """This process does not lead and cannot write.
 
     Args:
-        leader_address: where the leader is; empty where nobody knows.
+        leader_address: the leader's address; empty if unknown.
     """
 
     def __init__(self, leader_address: str = "") -> None:
@@ -197,7 +197,7 @@ class StartingError(NotLeadingError):
     """This process has not started yet.
 
     Args:
-        problem: what it does.
+        problem: its fault.
     """
 
     def __init__(self, problem: str) -> None:

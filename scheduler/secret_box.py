@@ -71,12 +71,12 @@ def parse_keys(text: str, *, where: str) -> tuple[bytes, ...]:
 
 
 def key_id(key: bytes) -> str:
-    """Return the name of a key, which tells nothing of it."""
+    """Return the name of a key, which reveals nothing of it."""
     return hashlib.sha256(b"leasehold key id\0" + key).hexdigest()[:12]
 
 
 def id_in(sealed: str) -> str:
-    """Return by which key a value was sealed; empty for what is no sealed value."""
+    """Return the id of the key that sealed a value; empty for a value that is not sealed."""
     version, _, rest = sealed.partition(".")
     return rest.partition(".")[0] if version == _VERSION else ""
 
@@ -95,7 +95,7 @@ class KeyFile:
         self()
 
     def __call__(self) -> tuple[bytes, ...]:
-        """Return the keys; none where there is no such file.
+        """Return the keys; empty if the file does not exist.
 
         Raises:
             InputError: the file cannot be read, or something in it is no key.
@@ -147,7 +147,7 @@ class SecretBox:
         """Return the secret variables of a job in the clear.
 
         Raises:
-            InputError: a key is lost, or what is kept is damaged; says what to do.
+            InputError: a key is lost, or the stored value is damaged; the message has the remedy.
         """
         if not kept:
             return {}
@@ -155,7 +155,7 @@ class SecretBox:
         return {name: self._open(keys, sealed, job_id, name) for name, sealed in kept.items()}
 
     def seal(self, values: Mapping[str, str], owner: str) -> dict[str, str]:
-        """Return values as they are kept, sealed for what they belong to; see ``opened``.
+        """Return values in their stored form, sealed for their owner; see ``opened``.
 
         Raises:
             InputError: there is no key.
@@ -166,10 +166,10 @@ class SecretBox:
         return {name: _seal(keys[0], value, owner, name) for name, value in values.items()}
 
     def resealed(self, kept: Mapping[str, str], job_id: str) -> dict[str, str] | None:
-        """Return what is kept under the first key; None where it is so already.
+        """Return the stored values sealed by the first key; None if they are already.
 
         Raises:
-            InputError: a key is lost, or there is none.
+            InputError: a key is lost or missing.
         """
         keys = self._keys()
         if not keys:
@@ -183,7 +183,7 @@ class SecretBox:
         """Say which keys are lost, which jobs need them and what to do; empty if none is.
 
         Args:
-            jobs: id and what is kept of each.
+            jobs: id and stored values of each.
         """
         known = {key_id(key) for key in self._keys()}
         hit: dict[str, list[str]] = {}
@@ -200,7 +200,7 @@ class SecretBox:
 
     def _open(self, keys: Mapping[str, bytes], sealed: str, job_id: str, name: str) -> str:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - replays lack it
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - likewise
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
         found = id_in(sealed)
         if found not in keys:

@@ -90,7 +90,7 @@ EventKind: TypeAlias = Literal[
     "restored",
 ]
 
-#: What has happened.
+#: Kinds of facts.
 FactKind: TypeAlias = Literal[
     "job_arrived",
     "job_ended",
@@ -164,15 +164,15 @@ Ground: TypeAlias = Literal[
 #: What becomes of the part of a quota that its project does not ask for.
 IdleQuota: TypeAlias = Literal["keep", "lend", "share"]
 
-#: What can be done to a job.
+#: An action on a job.
 JobAction: TypeAlias = Literal["cancel", "hold", "release", "requeue"]
 
-#: Where a job stands in its life.
+#: The states of a job.
 JobStatus: TypeAlias = Literal[
     "waiting", "running", "held", "completed", "cancelled", "failed", "refused"
 ]
 
-#: What can be done to a node.
+#: An action on a node.
 NodeAction: TypeAlias = Literal["cordon", "drain", "uncordon"]
 
 #: What a token allows, each of the first four including those above it.
@@ -195,7 +195,7 @@ SubjectKind: TypeAlias = Literal[
 #: How a message looks.
 Template: TypeAlias = Literal["json", "slack"]
 
-#: What is wrong with a pod, or with making it.
+#: A problem with a pod, or with making it.
 Trouble: TypeAlias = Literal[
     "image",
     "image_name",

@@ -94,7 +94,7 @@ class Decision:
         is_stored: whether there is anything to store.
         answers: the answer to each fact.
         question: the question to ask the policy; None if there is none.
-        told: nodes with changed desired sets, and nodes that came or went.
+        told: nodes to notify: those with changed desired sets, and nodes that came or went.
         commands: of the engine, in order.
         ended: jobs that have ended.
         launches: launches that were timed: phase (``image``, ``start``, ``ready``,

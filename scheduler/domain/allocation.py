@@ -29,8 +29,8 @@ class Allocation:
             profile ``table.pair_profiles[pair_index, 0]``.
         pair_index: (Q,) row of the table's pairs.
         pair_x: (Q,) fractions.
-        rank: (N,) order in which waiting jobs may use what is left over, lowest first; None where
-            the policy has no opinion.
+        rank: (N,) order in which waiting jobs may use what is left over, lowest first; None if the
+            policy has no opinion.
         objective: the value of the policy's objective, for reports and tests.
         solver: what produced the answer.
         warnings: what the user should know (an SLO that cannot be met, say).

@@ -38,14 +38,14 @@ class Solved:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Question:
-    """What is sent to the process; ``problem`` None asks to get ready for that policy."""
+    """A message to the process; if ``problem`` is None, it asks to get ready for that policy."""
 
     policy: PolicyKey
     problem: Problem | None
 
 
 class TableOnce:
-    """Tells a table of configurations once over a line on which many questions follow each other.
+    """Sends a configuration table once over a connection with many questions in a row.
 
     Tables change far less often than questions are asked, and are most of what these weigh. Each
     end of the line has one; a new line needs new ones.
@@ -78,7 +78,7 @@ class TableOnce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What comes back where there is no answer."""
+    """The reply if there is no answer."""
 
     reason: str
 

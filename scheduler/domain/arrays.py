@@ -1,4 +1,4 @@
-"""Array types of the domain. Shapes are stated where an array is declared."""
+"""Array types of the domain. An array's declaration states its shape."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Node:
 class Cluster:
     """Worker types and nodes. Workers are numbered node by node, from 0.
 
-    It may be empty: nodes join later. What is read from a file or a spec has at least one worker.
+    It may be empty: nodes join later. A cluster read from a file or a spec has at least one worker.
 
     Letters: K worker types, W workers in all, V nodes.
     """
@@ -140,7 +140,7 @@ def parse_cluster_spec(
         spec: comma-separated ``type:count``.
         workers_per_node: workers on a node; the last node of a type may hold fewer.
         prices: cost_usd_per_hour by worker type; 0 where missing.
-        named: what the spec is called by whoever wrote it, for the message.
+        named: the spec's name for its author, for the message.
 
     Raises:
         ClusterError: the spec is malformed.

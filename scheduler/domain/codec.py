@@ -2,8 +2,9 @@
 
 A structure holds only dict, list, str, int, float, bool and None, every float is finite and every
 dict has text keys, so that any JSON library can carry it. A dataclass becomes a dict with its name
-under ``"type"`` beside its fields; a sequence becomes a list and comes back as a tuple. What has no
-plain form (infinite numbers, enumerations, mappings, arrays) becomes a dict with a type of its own.
+under ``"type"`` beside its fields; a sequence becomes a list and comes back as a tuple. Values
+without a plain form (infinite numbers, enumerations, mappings, arrays) become dicts with types of
+their own.
 
 The outermost dict also carries the version of these rules. A field that a stored value lacks takes
 the default of its class, so a field with a default may be added at any time. A renamed field keeps

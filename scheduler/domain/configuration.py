@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import FloatArray, IntArray
 
-#: A job of which figures say that it is faster elsewhere by less than their doubt stays where it
-#: is; by more than this it goes and sees, however doubtful they are, since that is what ends doubt.
+#: A job stays on its workers if its gain elsewhere is below the doubt of the figures. If the gain
+#: is larger than this, it moves even if the figures are in doubt, since a measurement ends the
+#: doubt.
 MOST_DOUBT = 0.1
 #: Logarithms of throughputs are equal if they are no further apart.
 ROUNDING = 1e-9
@@ -38,11 +39,10 @@ class Configuration:
     Attributes:
         demand: (K,) workers of each worker type that it holds.
         throughput: steps/s of the whole job.
-        doubt: standard deviation of the throughput's logarithm; 0 where it is known, infinite where
-            the figure is another worker type's and says nothing about this one.
-        locality: ``ANYWHERE``, or ``CONSOLIDATED`` where it must not span nodes.
-        plan: what the launch needs to know (a parallel or memory plan), or empty. The job is told
-            it as it stands here.
+        doubt: standard deviation of the throughput's logarithm; 0 if it is known, infinite if the
+            figure is another worker type's and says nothing about this one.
+        locality: ``ANYWHERE``, or ``CONSOLIDATED`` if it must not span nodes.
+        plan: the launch's parallel or memory plan, or empty. The job receives it unchanged.
         paces: (K,) steps/s of one worker of each type held, if they are of several types; else
             empty. The processes split a batch by them.
     """
@@ -93,7 +93,7 @@ class ConfigurationTable:
     Attributes:
         worker_types: the K names, in the cluster's order.
         profiles: the U profiles.
-        throughput: (U, J) steps/s; 0 where a profile has fewer configurations.
+        throughput: (U, J) steps/s; 0 if a profile has fewer configurations.
         demand: (U, J, K) workers held; 0 in the padding.
         pair_profiles: (P, 2) profile indices, first <= second.
         pair_demand: (P, K) workers held by a pair together.
@@ -154,7 +154,7 @@ class ConfigurationTable:
         return table
 
     def protect(self) -> None:
-        """Have whoever writes to an array told so; a copy from another process needs it anew."""
+        """Make writes to an array fail; a copy from another process needs this call again."""
         arrays: tuple[NDArray[np.generic], ...] = (
             self.throughput,
             self.demand,

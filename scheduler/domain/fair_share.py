@@ -1,12 +1,13 @@
-"""Half-life fair share: who has had more than its share of late counts for less.
+"""Half-life fair share: an entity that has recently used more than its share counts for less.
 
-Usage is worker-seconds that fade away by half in every half-life. Among those who compete, an
+Usage is worker-seconds that fade away by half in every half-life. Among the entities that compete,
+an
 entity's part of all usage is held against its part of all weights, and its effective weight is
 
     weight x 2^(1 - min(usage part / weight part, 5))
 
-so the weight itself where it has had just its share, twice the weight where it has had nothing,
-half of it where it has had twice its share, and never less than a sixteenth.
+so the weight itself if it has had just its share, twice the weight if it has had nothing, half of
+it if it has had twice its share, and never less than a sixteenth.
 
 Source: Slurm's classic fair-share factor, 2^(-usage part / share)
 (https://slurm.schedmd.com/classic_fair_share.html), here times two, so that a balance leaves
@@ -44,7 +45,7 @@ def faded(
 
 
 def factors(weight: FloatArray, usage_s: FloatArray, competes: BoolArray) -> FloatArray:
-    """Return (E,) by what the entities' weights are multiplied; 1 for those who do not compete.
+    """Return (E,) by what the entities' weights are multiplied; 1 for entities that do not compete.
 
     Args:
         weight: (E,) > 0.

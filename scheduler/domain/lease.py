@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import IntArray
 
 
-#: Hexadecimal digits of what tells a lease from every other one.
+#: Hexadecimal digits of a lease's nonce.
 NONCE_LENGTH: Final = 16
 
 
@@ -34,15 +34,15 @@ class RevokeReason(enum.StrEnum):
 
     OUTBID = "outbid"  #: others are to have the workers in the next round
     WORKER_LOST = "worker lost"  #: a worker under it was lost
-    CANCEL = "cancel"  #: somebody cancelled the job
-    HOLD = "hold"  #: somebody holds the job
-    REQUEUE = "requeue"  #: somebody wants the job to wait anew
+    CANCEL = "cancel"  #: a user cancelled the job
+    HOLD = "hold"  #: a user holds the job
+    REQUEUE = "requeue"  #: a user requeued the job
     DRAIN = "drain"  #: its node is drained
     NOT_STARTED = "not started"  #: it did not run within its bound
 
 
 def nonce_of(job_id: str, attempt: int, start_s: float) -> str:
-    """Return what tells a lease from every other one, also of the same number.
+    """Return the nonce of a lease: it differs from every other lease's, even of the same number.
 
     Numbers repeat if a database loses its newest entries: in a failover, or by a power cut.
     """
@@ -82,7 +82,7 @@ class Lease:
 
     @property
     def nonce(self) -> str:
-        """What tells it from every other lease; see ``nonce_of``."""
+        """Its nonce, different from every other lease's; see ``nonce_of``."""
         return nonce_of(self.job_id, self.attempt, self.start_s)
 
 

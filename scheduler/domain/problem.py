@@ -70,11 +70,12 @@ class Problem:
         round_length_s: workers are granted for so long at a time, so that the time a job receives
             may be behind X by two of them; 0 if that is not known.
         entity_usage_s: (E,) worker-seconds of each of ``entities`` that fade away by the policy's
-            half-life; None where it has none.
-        caps: quotas that the jobs' allocation must keep; None where none can bind.
+            half-life; None if it has no half-life.
+        caps: quotas that the jobs' allocation must keep; None if no quota can bind.
         completed_worker_s: (C,) worker-seconds that the last completed jobs took in all, the newest
-            last; None where none has completed yet.
-        restarts: (N,) times that each job has been started again so far; None where nobody counts.
+            last; None if no job has completed yet.
+        restarts: (N,) times that each job has been started again so far; None if they are not
+            counted.
     """
 
     now_s: float

@@ -26,7 +26,7 @@ class IdleQuota(enum.StrEnum):
 
     KEEP = "keep"  #: it stays idle
     LEND = "lend"  #: projects that share may use it until this one asks for it
-    SHARE = "share"  #: likewise, and this project may use what others lend
+    SHARE = "share"  #: as ``LEND``, and this project may use workers that others lend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Quota:
     A worker counts for a project while any of its jobs runs there, alone or in a pair.
 
     Attributes:
-        project: whose jobs count.
+        project: the project with the jobs that count.
         limit: workers, >= 0.
         worker_type: which workers count; empty for all.
         each_user: whether each user of the project may hold so many, and not all of them together.
@@ -50,7 +50,7 @@ class Quota:
     idle: IdleQuota = IdleQuota.KEEP
 
     def __post_init__(self) -> None:
-        """Refuse a limit that is negative, and users who lend."""
+        """Refuse a negative limit, and quotas of users that lend."""
         what = f"project '{self.project}'"
         if self.limit < 0:
             raise InputError(f"{what}: its quota of workers is {self.limit}; it must be >= 0")
@@ -129,7 +129,7 @@ class Caps:
         return result
 
     def widened(self, groups: IntArray, demand: IntArray) -> IntArray:
-        """Return (R, ..., K + Q) workers, and behind them what is held of each cap."""
+        """Return (R, ..., K + Q) workers, followed by the workers held of each cap."""
         result: IntArray = np.concatenate((demand, self.held(groups, demand)), axis=-1)
         return result
 

@@ -1,4 +1,4 @@
-"""Reservations: workers of a type that are kept for somebody during a time window."""
+"""Reservations: workers of a type that are kept for an owner during a time window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Reservation:
     """Workers of a type that only its owner's jobs may use from one time to another.
 
-    Its owner is whoever fits all of ``project``, ``user`` and ``job`` that are not empty.
+    Its owner is given by ``project``, ``user`` and ``job``: all that are not empty must match.
 
     Attributes:
         name: unique.
@@ -24,9 +24,9 @@ class Reservation:
         workers: how many.
         from_s: when the window begins, in seconds like every time of the engine.
         until_s: when it ends.
-        project: whose jobs may use them; empty for any.
-        user: likewise, who submitted them.
-        job: likewise, the only job.
+        project: the project with the jobs that may use them; empty for any.
+        user: the user with these jobs; empty for any.
+        job: the only job; empty for any.
     """
 
     name: str
@@ -59,16 +59,16 @@ class Reservation:
             )
 
     def admits(self, *, project: str, user: str, job: str) -> bool:
-        """Tell whether a job may use the workers."""
+        """Return whether a job may use the workers."""
         return self.project in {"", project} and self.user in {"", user} and self.job in {"", job}
 
     def overlaps(self, other: Reservation) -> bool:
-        """Tell whether both are in force at some moment."""
+        """Return whether both are in force at some moment."""
         return self.from_s < other.until_s and other.from_s < self.until_s
 
     @property
     def owner(self) -> str:
-        """Whose it is, in words."""
+        """Its owner, in words."""
         named = (("project", self.project), ("user", self.user), ("job", self.job))
         return ", ".join(f"{kind} '{name}'" for kind, name in named if name)
 
@@ -76,7 +76,7 @@ class Reservation:
 def most_reserved(
     new: Reservation, others: Iterable[Reservation]
 ) -> tuple[int, tuple[Reservation, ...]]:
-    """Return how many workers others reserve at most during a reservation, and who does so then.
+    """Return how many workers others reserve at most during a reservation, and those reservations.
 
     Only those of the same worker type count, and none of the same name.
     """
@@ -87,7 +87,7 @@ def most_reserved(
     ]
     most = 0
     who: tuple[Reservation, ...] = ()
-    # What is reserved at once changes only where one of them begins.
+    # The sum of the reserved workers rises only when one of them begins.
     for moment_s in sorted({new.from_s, *(max(o.from_s, new.from_s) for o in beside)}):
         then = tuple(o for o in beside if o.from_s <= moment_s < o.until_s)
         count = sum(o.workers for o in then)

@@ -1,4 +1,4 @@
-"""What is kept of decisions for people to query: frozen rows, one class per table.
+"""The record of decisions that people query: frozen rows, one class per table.
 
 Times are seconds since the Unix epoch, so UTC. What one of the databases cannot hold no store
 takes (``UnstorableError``): texts with NUL or halves of characters, integers of more than 64 bits,
@@ -28,12 +28,12 @@ class JobRow:
         job_id: unique.
         number: the order of submission; unique, never reused.
         name: what the user calls it.
-        project: whose quota and permissions it falls under.
-        owner: who submitted it.
+        project: its project, for quota and permissions.
+        owner: its owner.
         job_type: key into the throughput table.
-        status: where it stands.
+        status: its state.
         reason: why it waits, failed or was refused; a code.
-        entity: whom its share is accounted to.
+        entity: the entity that its share is accounted to.
         scale_factor: workers that it holds at once.
         weight: its importance.
         total_steps: steps until it is complete.
@@ -96,10 +96,10 @@ class AttemptRow:
 
     Attributes:
         lease_id: unique.
-        job_id: whose.
+        job_id: its job.
         attempt: 1 for the job's first lease.
         token: the lease's fencing token.
-        worker_type: of the workers; empty where they are of several types.
+        worker_type: of the workers; empty if they are of several types.
         workers: worker indices.
         nodes: names of the nodes that they are on.
         start_s: when it was granted.
@@ -110,9 +110,9 @@ class AttemptRow:
         exit_code: of the job's process, if it exited.
         message: what the agent said about the end.
         gpu_used_us: see ``LeaseUse``.
-        gpu_measured_us: likewise; 0 where nobody measured.
-        gpu_told_s: likewise; None where nobody measured.
-        gpu_marks: likewise.
+        gpu_measured_us: see ``LeaseUse``; 0 if not measured.
+        gpu_told_s: see ``LeaseUse``; None if not measured.
+        gpu_marks: see ``LeaseUse``.
     """
 
     lease_id: int
@@ -148,12 +148,12 @@ class LeaseUse:
     """How much the GPUs of a lease have computed so far, in whole microseconds.
 
     Attributes:
-        lease_id: whose.
+        lease_id: its lease.
         gpu_used_us: utilisation times time, over all its GPUs.
         gpu_measured_us: time in which they were looked at, over all its GPUs.
-        gpu_told_s: when a node told of it last.
-        gpu_marks: (rank, used, measured) as the agent of each part of the gang told it last: what
-            it tells next counts from there, also to a scheduler that starts anew.
+        gpu_told_s: when a node reported it last.
+        gpu_marks: (rank, used, measured) from the last report of each agent of the gang. The next
+            report counts from there, also for a restarted scheduler.
     """
 
     lease_id: int
@@ -177,7 +177,7 @@ class HistoryRow:
         kind: what happened, in snake case.
         subject_kind: ``job``, ``node``, ``policy``, ``token``, ...
         subject: the job's, node's or policy's name.
-        actor: who did it; empty for the scheduler itself.
+        actor: the user that did it; empty for the scheduler itself.
         data: further figures, and the cause; plain JSON values.
     """
 
@@ -191,7 +191,7 @@ class HistoryRow:
 
     @property
     def cause(self) -> Cause | None:
-        """What it is due to; None where an earlier release, or a newer one, wrote the line."""
+        """Its cause; None if an earlier or a newer release wrote the line."""
         return Cause.of_data(self.data.get(CAUSE))
 
     @property
@@ -210,7 +210,7 @@ class SettingRow:
         key: dotted name, as in ``policy`` or ``node.alpha.cordon``.
         value: plain JSON value; None removes the setting.
         updated_s: when it was set.
-        actor: who set it.
+        actor: the user that set it.
     """
 
     key: str
@@ -224,10 +224,10 @@ class IdempotencyRow:
     """A client's own key of a submission, so that a repeated one is recognised.
 
     Attributes:
-        scope: whose keys these are (the owner, say); keys are unique within it.
+        scope: of these keys (the owner, for example); keys are unique within it.
         key: the client's key.
         job_id: the job that the key stands for.
-        digest: of the request, to tell a repetition from another request under the same key.
+        digest: of the request, to distinguish a repetition from another request under the same key.
         created_s: when it was first used.
     """
 

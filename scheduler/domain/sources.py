@@ -30,8 +30,8 @@ class SharedWay:
 class ConfigurationSource(ABC):
     """Knows ways in which jobs can run.
 
-    Deterministic: no clock, no randomness. What it returns may change only together with
-    ``revision``, since it is asked again only then.
+    Deterministic: no clock, no randomness. Its answers may change only together with ``revision``,
+    since it is asked again only then.
     """
 
     @abstractmethod

@@ -25,10 +25,10 @@ class EngineSettings:
         keep_bonus: how much further behind, in rounds, another job must be before it takes the
             workers of a job that holds them; damps restarts at the price of a larger deviation.
         behind_rounds: rounds behind X from which on a job comes first, however much it has left to
-            do, >= 1. Below, who ends sooner goes before who is further behind.
+            do, >= 1. Below, a job that ends sooner goes before a job that is further behind.
         ahead_rounds: rounds that a job may be ahead of X. With 0, and 1 behind, rounds follow X as
-            closely as they can: who is further behind goes first. Some policies always want that,
-            see ``Allocation.follow_exactly``.
+            closely as they can: the job that is further behind goes first. Some policies always
+            want that, see ``Allocation.follow_exactly``.
         carry_credit: whether time promised and not received outlives a new allocation. Off only to
             compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
@@ -40,8 +40,8 @@ class EngineSettings:
             job avoids a node on which it failed. 0: not at all.
         hold_after_deaths: a job is held after so many agents in a row have died soon after its
             starts; 0 for never.
-        patience_s: for how long at most a lease is kept from whoever is due on its workers, since
-            its job asks for a least time, or has lost its work before; 0: not at all.
+        patience_s: longest time for which a lease is protected from the job that is due on its
+            workers, since its own job asks for a least time, or has lost its work before; 0: never.
         refuse_what_cannot_fit: whether a job that the cluster could never run is refused. Off where
             nodes or throughputs may come later: then it is admitted and waits.
         entities: weights and inner policies of entities that are not the default.

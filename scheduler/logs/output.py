@@ -73,7 +73,7 @@ class LogGap:
         attempt: of the job.
         node: the node that it was written on.
         stream: ``out`` or ``err``.
-        told: whether it is known that output is missing; False if the node's agent is of a release
+        told: whether missing output would be known; False if the node's agent is of a release
             that marks no ends, so that the stored output may be complete.
     """
 

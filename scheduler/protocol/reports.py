@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LeaseState(enum.StrEnum):
-    """Where the processes under a lease are."""
+    """States of the processes under a lease."""
 
     STARTING = "starting"  #: being launched
     RUNNING = "running"

@@ -114,7 +114,7 @@ class Forecaster(Protocol):
         *,
         changed_s: float = -math.inf,
     ) -> Explanation:
-        """Return the explanation with expected times, or with the reason why it has none.
+        """Return the explanation with expected times, or with the reason why they are missing.
 
         Args:
             copied: copies control as it is published, once no decision is being stored.

@@ -61,7 +61,7 @@ def _any_of(
     return field(default=(), metadata=told | {"selects": selects, "arrays": arrays})
 
 
-def _exactly(name: str, kind: Word, help: str, option: Option) -> Any:  # noqa: A002 - likewise
+def _exactly(name: str, kind: Word, help: str, option: Option) -> Any:  # noqa: A002 - as above
     """Declare a filter that passes one value; it can also select jobs to act on."""
     told = {"name": name, "kind": kind, "most": 0, "help": help, "option": option}
     return field(default="", metadata=told | {"selects": "exactly this"})

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """One call of the engine, ``handle(*events, now=now_s)``, and what it changed.
+    """One call of the engine, ``handle(*events, now=now_s)``, and its changes.
 
     Attributes:
         sequence: 1 for the first entry, then without a gap.
@@ -178,7 +178,7 @@ class Journal(Protocol):
             ttl_s: seconds for which the leadership holds unless renewed.
             address: the address to which other processes send writes.
             lapsed: the leadership of another holder that the caller has seen not to be renewed; it
-                counts as expired, whatever time it names.
+                counts as expired before its time.
         """
         ...
 
@@ -195,7 +195,7 @@ class Journal(Protocol):
         ...
 
     def server_s(self) -> float | None:
-        """Return the time of the database's own machine; None if it has none of its own."""
+        """Return the time of the database's own machine; None if it has no time of its own."""
         ...
 
     def leader(self) -> Leadership | None:

@@ -35,7 +35,7 @@ _ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)
 
 #: Seconds: from a vector operation to a solve that misses its deadline.
 _QUICK_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-#: Seconds: from a pod whose image is there to the pull of a huge one.
+#: Seconds: from a pod with a present image to the pull of a huge one.
 _LAUNCH_S = (0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 600, 1800)
 #: Seconds: from a minute to a month.
 _LONG_S = (60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 2592000)
@@ -43,7 +43,7 @@ _LONG_S = (60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What is said of a metric.
+    """The description of a metric.
 
     Attributes:
         name: as a scraper reads it.
@@ -66,7 +66,7 @@ class Metrics:
     Args:
         version: of the program.
         process: whether to report memory, open files and collections of the process too.
-        clock: seconds of a stopwatch, for those who measure.
+        clock: seconds of a stopwatch, for measurements.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Metrics:
         self._make_durations()
         self._make_health()
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- the metrics -----------------------------------------------------------------------------
 
     def _make_queue(self) -> None:
         self._jobs = self._gauge("jobs", "Active jobs by status.", "status")
@@ -324,10 +324,10 @@ class Metrics:
             self._messages.labels(outcome)
         self._has_use = False
 
-    # -- what the daemon tells -------------------------------------------------------------------
+    # -- updates from the daemon -----------------------------------------------------------------
 
     def set_jobs(self, by_status: Mapping[str, int], waiting_by_reason: Mapping[str, int]) -> None:
-        """Set active jobs by status, and the waiting ones by reason; what is left out is 0."""
+        """Set active jobs by status, and the waiting ones by reason; missing ones are 0."""
         for status in _ACTIVE:
             self._jobs.labels(status.value).set(by_status.get(status.value, 0))
         for reason in WaitReason:
@@ -390,7 +390,7 @@ class Metrics:
                 self._project_workers.labels(project, "received").set(one.received_workers)
 
     def set_refused(self, workers: int) -> None:
-        """Set how many workers nodes report beyond what is approved."""
+        """Set how many workers nodes report beyond the approved ones."""
         self._refused.set(workers)
 
     def set_losing(self, jobs: int) -> None:
@@ -403,7 +403,7 @@ class Metrics:
         self._deviation.labels("max").set(largest)
 
     def set_round_gap(self, whole: float, fluid: float) -> None:
-        """Set by which part the last round falls short of the best; nan where it is not known."""
+        """Set by which part the last round falls short of the best; nan if unknown."""
         self._round_gap.labels("whole").set(whole)
         self._round_gap.labels("fluid").set(fluid)
 
@@ -442,13 +442,13 @@ class Metrics:
         self._launching.labels(project, worker_type).inc(worker_s)
 
     def computed(self, project: str, worker_type: str, row: AttemptRow) -> None:
-        """Count what the GPUs of a lease that has ended computed, if somebody measured it."""
+        """Count the computing of the GPUs of a lease that has ended, if it was measured."""
         if row.gpu_measured_us:
             self._gpu_used.labels(project, worker_type).inc(row.gpu_used_us / 1e6)
             self._gpu_measured.labels(project, worker_type).inc(row.gpu_measured_us / 1e6)
 
     def preempted(self, jobs: int = 1) -> None:
-        """Count running jobs that were told to leave for another one."""
+        """Count running jobs that were preempted for another one."""
         self._preemptions.inc(jobs)
 
     def round_done(self, seconds: float) -> None:
@@ -516,7 +516,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def described(self) -> tuple[Figure, ...]:
-        """Return what is said of each of our metrics, in the order of the guide."""
+        """Return the descriptions of our metrics, in the order of the guide."""
         return tuple(self._figures)
 
     # -- making ----------------------------------------------------------------------------------
@@ -542,6 +542,6 @@ class Metrics:
     def _describe(
         self, kind: str, name: str, text: str, labels: tuple[str, ...], page: str
     ) -> None:
-        """Note a metric for the guide, which says what its help says unless it is told more."""
+        """Note a metric for the guide, which repeats its help unless it gets a text of its own."""
         said = page or text[0].lower() + text[1:].rstrip(".")
         self._figures.append(Figure(name=f"leasehold_{name}", kind=kind, labels=labels, page=said))

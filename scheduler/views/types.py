@@ -121,7 +121,7 @@ class Explanation:
         ahead: up to ten jobs right before it in the queue, in the order of the queue.
         starts_s: when it is expected to start; None if it runs or the time is unknown.
         completes_s: when it is expected to complete; None if unknown.
-        forecast: how the times were found, or why there are none.
+        forecast: the method of the forecast, or why there is no time.
         stderr_tail: the last lines that a failed job wrote to its standard error.
         granted: why it was given the lease that it holds; None if it holds no lease.
         ended: why its lease is ending, or its last one ended; None if its lease continues.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class JobAction(enum.StrEnum):
-    """What can be done to a job."""
+    """An action on a job."""
 
     CANCEL = "cancel"
     HOLD = "hold"
@@ -27,7 +27,7 @@ class JobAction(enum.StrEnum):
 
 
 class NodeAction(enum.StrEnum):
-    """What can be done to a node."""
+    """An action on a node."""
 
     CORDON = "cordon"  #: nothing new starts there; running jobs continue
     DRAIN = "drain"  #: cordon, and make running jobs leave with notice

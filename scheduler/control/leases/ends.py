@@ -35,7 +35,7 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
         return
     end = live.outcome()
     if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
-        # Whatever the job reported when its worker broke, it is not the job's failure.
+        # If the worker broke, the end is not the job's failure, even if the job reported one.
         end = replace(end, reason=LeaseEnd.LOST)
     if end.reason is not LeaseEnd.COMPLETED and live.revoked == RevokeReason.NOT_STARTED:
         code = end.reason_code or "NotStarted"

@@ -16,19 +16,19 @@ from scheduler.protocol.bounds import LARGEST_UID, LEAST_UID
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: systemd leaves these numbers to nobody: https://systemd.io/UIDS-GIDS
+#: systemd leaves these numbers unused: https://systemd.io/UIDS-GIDS
 FIRST_UID = 1_900_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSettings:
-    """When a job whose GPUs are measured counts as idle, and what happens then.
+    """When a job with measured GPUs counts as idle, and what follows.
 
     Attributes:
         use_percent: it is idle as long as its GPUs are used for less than this share of the time.
-        after_s: it is told once it has been so for so long; 0: never.
-        stop_after_s: it is ended as failed once it has been so for so long; 0: never.
-        exempt_projects: whose jobs are told, and never stopped.
+        after_s: if it is idle for so long, its history says so; 0: never.
+        stop_after_s: if it is idle for so long, it is ended as failed; 0: never.
+        exempt_projects: projects with jobs that are reported as idle, but never stopped.
     """
 
     use_percent: float = 5.0
@@ -43,23 +43,23 @@ class ControlSettings:
 
     Attributes:
         engine: of the round mechanism.
-        policy: in force until somebody switches it; the stored choice wins after that.
-        notice_s: from a job's notice to SIGTERM, where it asks for nothing else.
-        grace_s: from SIGTERM to SIGKILL, likewise.
-        margin_s: after a lease's deadline, until its workers are granted again if nobody has
-            confirmed their release.
+        policy: in force until a user switches it; after that the stored choice wins.
+        notice_s: from a job's notice to SIGTERM, if the job sets no other time.
+        grace_s: from SIGTERM to SIGKILL, if the job sets no other time.
+        margin_s: after a lease's deadline, until its workers are granted again if their release is
+            not confirmed.
         node_timeout_s: a node that is silent for so long is lost.
         start_timeout_s: a lease that does not run after so long is revoked; longer than what agents
             allow for the steps of a launch.
         tick_s: longest time between two looks at nodes, leases and limits.
         learn: whether measured throughputs replace declared and estimated ones.
         measure_least_s: shortest stretch of running that counts as a measurement.
-        relearn_tolerance: relative change of a throughput that is worth telling the engine.
-        profiling: how much better than estimated unmeasured worker types are shown to policies.
-        prepull_images: images at most that a node is told to bring in before a job needs them.
-        first_uid: of those that jobs of owners run under where agents keep them apart.
+        relearn_tolerance: smallest relative change of a throughput that is passed to the engine.
+        profiling: how far above its estimate a policy sees an unmeasured worker type.
+        prepull_images: images at most that a node pulls before a job needs them.
+        first_uid: of the uids under which owners' jobs run if agents keep them apart.
         uids: how many there are.
-        quarantine_after: so many jobs on whose failures a node is quarantined; 0 for never.
+        quarantine_after: a node is quarantined if so many jobs fail on it; 0 for never.
         quarantine_share: share of the workers of a type that may be kept out so at once.
         idle: when a job counts as idle, and whether it is stopped then.
         prices: worker type -> USD per hour of one worker, for budgets; 0 where missing.

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class FactKind(enum.StrEnum):
-    """What has happened."""
+    """Kinds of facts."""
 
     JOB_ARRIVED = "job_arrived"
-    JOB_ENDED = "job_ended"  #: completed, or failed for good
+    JOB_ENDED = "job_ended"  #: completed, or failed without another retry
     JOB_CANCELLED = "job_cancelled"
     JOB_HELD = "job_held"
     JOB_RELEASED = "job_released"
@@ -39,7 +39,7 @@ class FactKind(enum.StrEnum):
     NODE_JOINED = "node_joined"
     NODE_REPORTED = "node_reported"
     NODE_SILENT = "node_silent"
-    NODE_ORDERED = "node_ordered"  #: somebody cordons, drains or uncordons it
+    NODE_ORDERED = "node_ordered"  #: a user cordons, drains or uncordons it
     AGENT_DIED = "agent_died"
     LEASE_EXPIRED = "lease_expired"  #: a node said nothing until a deadline and a margin had passed
     WORKERS_LOST = "workers_lost"
@@ -47,7 +47,7 @@ class FactKind(enum.StrEnum):
     WORKERS_CORDONED = "workers_cordoned"
     WORKERS_RETURNED = "workers_returned"
     WORKERS_RETIRED = "workers_retired"
-    SHARE_CHANGED = "share_changed"  #: weight or inner policy of whom jobs are accounted to
+    SHARE_CHANGED = "share_changed"  #: weight or inner policy of an entity
     QUOTA_CHANGED = "quota_changed"  #: how many workers projects may hold
     RESERVATION_CHANGED = "reservation_changed"  #: made, deleted, begun or over
     POLICY_CHANGED = "policy_changed"
@@ -59,7 +59,7 @@ class FactKind(enum.StrEnum):
     LENGTHS_REVISED = "lengths_revised"
     ROUND = "round"  #: nothing but that time passes, and the next round is to be planned
     WAIT_OVER = "wait_over"  #: a job may be tried again
-    REQUEST = "request"  #: somebody asked for it
+    REQUEST = "request"  #: a user asked for it
     RESTARTED = "restarted"  #: another process decides from now on
     RESTORED = "restored"  #: from a backup
 
@@ -70,21 +70,21 @@ class Ground(enum.StrEnum):
     TURN = "turn"  #: it is behind its share
     OVERDUE = "overdue"  #: without the round it would be too far behind at its end
     FULL_TIME = "full_time"  #: its share is nearly all of the time
-    LEFT_OVER = "left_over"  #: nobody is due on the workers
-    FASTER = "faster"  #: where it moves it is faster by more than the restart costs
+    LEFT_OVER = "left_over"  #: no job is due on the workers
+    FASTER = "faster"  #: the move gains more than the restart costs
     ELSEWHERE = "elsewhere"  #: its share is in another configuration now
     MOVED = "moved"  #: to other workers, in the same configuration
     BEHIND = "behind"  #: another job is further behind
     SHORTER = "shorter"  #: another job has less left to do, and none is far behind
-    SERVED_LESS = "served_less"  #: another job has had less so far, and none is far behind
-    LENT = "lent"  #: it had the workers only as long as nobody was due on them
+    SERVED_LESS = "served_less"  #: another job has had less so far, and no job is far behind
+    LENT = "lent"  #: it had the workers only as long as no job was due on them
     AHEAD = "ahead"  #: it has had its share for now
     NO_SHARE = "no_share"  #: the policy gives it no time
     QUOTA = "quota"  #: its project or its owner has as many workers as may be
     NO_FIT = "no_fit"  #: what others leave over does not fit it
 
 
-#: Facts whose subject is a job.
+#: Facts with a job as subject.
 OF_A_JOB: Final = frozenset(
     {
         *(FactKind.JOB_ARRIVED, FactKind.JOB_ENDED, FactKind.JOB_CANCELLED, FactKind.JOB_HELD),
@@ -98,7 +98,7 @@ OF_A_JOB: Final = frozenset(
     }
 )
 
-#: Facts whose subject is a project, or an entity.
+#: Facts with a project or an entity as subject.
 _OF_A_PROJECT: Final = frozenset({FactKind.SHARE_CHANGED, FactKind.QUOTA_CHANGED})
 
 _FACTS: Final[Mapping[FactKind, str]] = {
@@ -170,7 +170,7 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.QUOTA: "others of its project use the quota, or it was lent and is asked for",
     Ground.NO_FIT: "what others leave over does not fit it",
 }
-#: The same where it is known who is to have the workers; ``{rival}`` may have been named just now.
+#: The same if the job that gets the workers is known; ``{rival}`` may have been named just now.
 _WITH_RIVAL: Final[Mapping[Ground, str]] = {
     Ground.OVERDUE: "{rival} would else be too far behind its share by the round's end",
     Ground.FULL_TIME: "{rival} is to run nearly all of the time",
@@ -189,7 +189,7 @@ class Occasion:
     """A fact that later decisions may be due to.
 
     Attributes:
-        fact: what has happened.
+        fact: the kind of the fact.
         subject: the job, node or policy that it happened to; empty for none.
         workers: those that it gave or took.
     """
@@ -204,17 +204,17 @@ class Cause:
     """The fact that a command or an effect is due to, and the comparison that decided.
 
     Attributes:
-        fact: what has happened.
+        fact: the kind of the fact.
         subject: the job, node, policy or person that it is about; empty for none.
-        round_number: of the round in which it was decided; 0 where that does not matter.
-        ground: what decided among jobs; None where the fact alone does.
+        round_number: of the round in which it was decided; 0 if that does not matter.
+        ground: the reason of the choice among jobs; None if the fact alone decides.
         rival: the job that is to have the workers; empty for none, or several.
         lag_s: seconds by which the job, of a grant, or else the rival would have been behind its
-            share at the end of the round; None where nothing was compared.
-        gain: how many times as fast a job that moves will be; None where it does not move.
-        worker_type: to which it moves; empty where it does not.
+            share at the end of the round; None if nothing was compared.
+        gain: how many times as fast a job that moves will be; None if it does not move.
+        worker_type: to which it moves; empty if it does not.
         project: of the job that is the subject, as far as it is known.
-        rival_project: likewise of the rival.
+        rival_project: of the rival, as far as it is known.
     """
 
     fact: FactKind
@@ -229,7 +229,7 @@ class Cause:
     rival_project: str = ""
 
     def words(self, own: str = "") -> str:
-        """Return the cause in words, for one line; empty where there is nothing to say.
+        """Return the cause in words, for one line; empty if there is nothing to say.
 
         Args:
             own: id of the job that the line is about, which is called "it".
@@ -259,10 +259,10 @@ class Cause:
         return f"{fact}; {told}" if fact else told
 
     def seen_by(self, sees: Callable[[str], bool]) -> Cause:
-        """Return the cause as far as somebody may know it.
+        """Return the cause as far as the reader may see it.
 
         Args:
-            sees: whether somebody may know of a project's jobs.
+            sees: whether the reader may see a project's jobs.
         """
         seen = self
         if self.fact in OF_A_JOB and not sees(self.project):
@@ -291,7 +291,7 @@ class Cause:
 
     @classmethod
     def of_data(cls, data: object) -> Cause | None:
-        """Return the cause of ``to_data``; None for what is none, or of a newer release."""
+        """Return the cause of ``to_data``; None for other data, or data of a newer release."""
         if not isinstance(data, dict) or data.get("fact") not in _FACT_VALUES:
             return None
         ground = data.get("ground")

@@ -78,7 +78,7 @@ class RecordEvent:
         kind: what happened, in snake case (``job_admitted``, ``job_completed``, ...).
         subject: the job's or node's name.
         at_s: when.
-        cause: what it is due to.
+        cause: its cause.
         data: further figures.
     """
 
@@ -130,7 +130,7 @@ class HandOver:
 
     Attributes:
         ended: (m,) leases that were revoked and are over.
-        job_ids: m names of their jobs, whose history says that they were preempted.
+        job_ids: m names of their jobs; each job's history gets a line that it was preempted.
         at_s: when.
         leases: n leases that are granted.
         waited_for: (n,) position in ``ended`` of the last lease that each of them waited for;
@@ -146,7 +146,7 @@ class HandOver:
     causes: Sequence[Cause]
 
 
-#: Many commands in one; what they stand for, ``one_by_one`` says.
+#: Many commands in one; ``one_by_one`` returns them one by one.
 Batch: TypeAlias = GrantLeases | RevokeLeases | HandOver
 
 
@@ -193,7 +193,7 @@ def _handed_over(command: HandOver) -> list[Command]:
 
 
 def preempted(job_id: str, lease_id: int, at_s: float) -> RecordEvent:
-    """Return the line of history of a job whose lease was revoked and is over."""
+    """Return the line of history of a job with a lease that was revoked and is over."""
     return RecordEvent(
         kind="job_preempted",
         subject=job_id,

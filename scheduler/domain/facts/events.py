@@ -1,4 +1,4 @@
-"""Events: past facts that the engine is told. Batches are arrays, so that a round costs no loop."""
+"""Events: past facts, passed to the engine. Batches are arrays, so that a round costs no loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConfigurationsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """Somebody submitted a job; ``profile`` is its row of the configuration table."""
+    """A user submitted a job; ``profile`` is its row of the configuration table."""
 
     job: Job
     profile: int
@@ -36,21 +36,21 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled:
-    """Somebody cancelled a job."""
+    """A user cancelled a job."""
 
     job_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHeld:
-    """Somebody asked to keep a job from running until it is released."""
+    """A user held a job: it does not run until it is released."""
 
     job_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReleased:
-    """Somebody released a held job."""
+    """A user released a held job."""
 
     job_id: str
 
@@ -61,7 +61,7 @@ class JobDeferred:
 
     Attributes:
         job_id: which; without effect on one that holds a lease.
-        until_s: the time; infinite: until it is deferred anew, to a time that has come.
+        until_s: the time; infinite: until another deferral gives a time that has come.
     """
 
     job_id: str
@@ -84,7 +84,7 @@ class FundsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightChanged:
-    """Somebody changed a job's weight."""
+    """A user changed a job's weight."""
 
     job_id: str
     weight: float
@@ -92,7 +92,7 @@ class WeightChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineChanged:
-    """Somebody changed the time by which a job should be complete; None takes it away."""
+    """A user changed a job's deadline; None removes it."""
 
     job_id: str
     deadline_s: float | None
@@ -119,7 +119,7 @@ class LengthsRevised:
 
     Attributes:
         job_ids: (n,) ids; unknown ones are passed over.
-        total_steps: (n,) steps that each is expected to have in all; what it has done is the least.
+        total_steps: (n,) steps that each is expected to have in all; at least the steps done.
     """
 
     job_ids: tuple[str, ...]
@@ -128,13 +128,13 @@ class LengthsRevised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequeued:
-    """A running job is to give its workers back and wait anew; no failure.
+    """A running job gives its workers back and waits again; no failure.
 
     Without effect on a job that holds no lease, or one that is coming to an end already.
 
     Attributes:
         job_id: which.
-        reason: of the revocation: ``requeue`` where somebody asked for it.
+        reason: of the revocation: ``requeue`` if a user asked for it.
     """
 
     job_id: str
@@ -143,19 +143,19 @@ class JobRequeued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityChanged:
-    """Somebody set the weight or the inner policy of an entity, known or new."""
+    """A user set the weight or the inner policy of an entity, known or new."""
 
     entity: Entity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasChanged:
-    """Somebody set what projects may hold at once.
+    """A user set how many workers projects may hold at once.
 
     Attributes:
         quotas: all that are in force from now on.
-        project: whose were changed; empty where it is not one project's.
-        owners: job id -> project and owner, of jobs of which a release told that knew no quotas.
+        project: the project with changed quotas; empty if not a single one.
+        owners: job id -> project and owner, of jobs from a release without quotas.
     """
 
     quotas: tuple[Quota, ...]
@@ -165,7 +165,7 @@ class QuotasChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationsChanged:
-    """Somebody made or deleted a reservation, or the window of one has passed.
+    """A user made or deleted a reservation, or the window of one has passed.
 
     Attributes:
         reservations: all that there are from now on.
@@ -202,7 +202,7 @@ class PolicyChanged:
         time_dependent: whether its answer changes with progress alone.
         record: whether the history is to say so; not after a restart, when the policy is the same
             and the answer to the open question will never come.
-        usage_half_life_s: in which half of what entities have used is forgotten; 0 where the policy
+        usage_half_life_s: in which half of what entities have used is forgotten; 0 if the policy
             does not ask for it.
     """
 
@@ -216,8 +216,8 @@ class PolicyChanged:
 class NodesJoined:
     """Nodes came into the cluster; their workers are in service and numbered on.
 
-    A node may have the name of one whose workers have all been retired: the old one, whose workers
-    keep their numbers for the history, is then called ``NAME~retired-FIRST``, after its first
+    A node may have the name of one with all workers retired. The workers of the old one keep their
+    numbers for the history, and it is renamed ``NAME~retired-FIRST``, after its first
     worker, so that names stay unique.
 
     Attributes:
@@ -231,7 +231,7 @@ class NodesJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersRetired:
-    """Workers are gone for ever: their node was removed, or its workers changed.
+    """Workers are removed: their node was removed, or its workers changed.
 
     As if lost, but they never return and no longer count as what a job could one day run on.
     """
@@ -241,7 +241,7 @@ class WorkersRetired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersDrained:
-    """Somebody takes workers out of service, and leaves their jobs time to checkpoint.
+    """A user takes workers out of service; their jobs have time to checkpoint.
 
     The jobs are preempted, which is no failure, and run elsewhere.
 
@@ -290,7 +290,7 @@ class ProgressReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorkSaved:
-    """Jobs that had lost their work have saved some of it; told once for each lease.
+    """Jobs that had lost their work have saved some of it; sent once for each lease.
 
     Attributes:
         lease_ids: (n,) under which they run; those that are not in force are passed over.
@@ -307,11 +307,11 @@ class LeaseEnded:
         lease_id: which.
         reason: why.
         steps_done: the job's steps that are safe (checkpointed), since its first start.
-        unstarted: those of its workers on whose nodes its processes could not be started, for a
-            reason that lies there; the job avoids these nodes for a while.
-        failed: those of its workers on whose nodes its processes failed by themselves; the next
+        unstarted: its workers on nodes that could not start its processes, for a reason of the
+            node; the job avoids these nodes for a while.
+        failed: its workers on nodes where its processes failed by themselves; the next
             try goes to other nodes, if it can.
-        ran_s: for how long its processes were seen to run; None where nobody looks: since the
+        ran_s: for how long its processes were seen to run; None if that is not observed: since the
             lease was granted.
     """
 
@@ -340,11 +340,11 @@ class LeasesReleased:
 class AgentDied:
     """An agent died soon after these jobs had been started there, before they saved anything.
 
-    One death may be chance. A job that was there each time has to be looked at by somebody.
+    One death may be chance. A user has to look at a job that was there each time.
 
     Attributes:
         node: its node.
-        job_ids: those that it may have died of; whoever has ended is passed over.
+        job_ids: jobs that may have caused it; jobs that have ended are skipped.
     """
 
     node: str
@@ -355,7 +355,7 @@ class AgentDied:
 class LeasesSkipped:
     """Lease ids up to ``last`` may have been given away by a later state that was lost.
 
-    So it is when somebody puts an old backup in place: nodes know leases that the engine does not.
+    This happens after a restore of an old backup: nodes know leases that the engine does not.
     """
 
     last: int

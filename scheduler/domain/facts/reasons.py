@@ -11,7 +11,7 @@ class WaitReason(enum.StrEnum):
     The order of the members is the precedence: where several hold, the first one is the answer.
     """
 
-    HELD = "held"  #: somebody holds it; release it
+    HELD = "held"  #: a user holds it; release it
     DEPENDENCY = "dependency"  #: jobs that it depends on have not completed
     QUOTA = "quota"  #: its project uses all that it may
     BUDGET = "budget"  #: its project has used up its budget of the month
@@ -21,11 +21,11 @@ class WaitReason(enum.StrEnum):
     WORKERS_OUT = (
         "workers_out"  #: enough workers exist, but too few are in service and not cordoned
     )
-    RESERVATION = "reservation"  #: workers that it could have are kept for somebody else
+    RESERVATION = "reservation"  #: workers that it could have are kept for another owner
     BACKOFF = "backoff"  #: it failed, or was lost several times in a row; it is tried again later
     STOPPING = "stopping"  #: its last lease is coming to an end
     NO_ALLOCATION = "no_allocation"  #: the policy has not answered since it came
-    NO_SHARE = "no_share"  #: the policy gives it no time at present
+    NO_SHARE = "no_share"  #: the policy gives it no time now
     IDLING = "idling"  #: the policy keeps idle workers idle on purpose
     PLACEMENT = "placement"  #: its turn has come, but no workers fit it at the moment
     TURN = "turn"  #: other jobs go first for now; its turn comes

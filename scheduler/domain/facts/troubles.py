@@ -1,7 +1,7 @@
 """What keeps a lease from starting, or ended it: one enumeration for Kubernetes' and our words.
 
-A kubelet, an API server and a webhook each say in their own words what is wrong. People get these
-words as they are; programs get the kind of trouble, and what would help against it.
+A kubelet, an API server and a webhook each describe a problem in their own words. People get these
+words unchanged; programs get the kind of trouble and its remedy.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Trouble(enum.StrEnum):
-    """What is wrong with a pod, or with making it."""
+    """A problem with a pod, or with making it."""
 
     IMAGE = "image"  #: its image cannot be pulled: ImagePullBackOff, ErrImagePull, ...
-    IMAGE_NAME = "image_name"  #: what it names is no image: InvalidImageName
+    IMAGE_NAME = "image_name"  #: its image name is invalid: InvalidImageName
     CONFIGURATION = "configuration"  #: a Secret or ConfigMap is missing: CreateContainerConfigError
     START = "start"  #: its container cannot be started: no such program, no such user
     OUT_OF_MEMORY = "out_of_memory"  #: OOMKilled
-    EVICTED = "evicted"  #: the node ran out of disk, memory or process ids; or somebody evicted it
+    EVICTED = "evicted"  #: the node ran out of disk, memory or process ids; or a user evicted it
     DISRUPTED = (
         "disrupted"  #: taken away: by a pod of higher priority, a taint, a garbage collector
     )
@@ -36,9 +36,9 @@ class Trouble(enum.StrEnum):
     VOLUME = "volume"  #: unschedulable: a volume is missing, or lies elsewhere
     AFFINITY = "affinity"  #: unschedulable: its node does not match what its template asks for
     UNSCHEDULABLE = "unschedulable"  #: unschedulable for another reason
-    NOT_BOUND = "not_bound"  #: no node took it in time, and nobody says why
+    NOT_BOUND = "not_bound"  #: no node took it in time, for an unknown reason
     NOT_STARTED = "not_started"  #: its node did not start it in time, and does not say why
-    GATED = "gated"  #: somebody holds it back by a scheduling gate
+    GATED = "gated"  #: a scheduling gate holds it back
     QUOTA = "quota"  #: a quota of the namespace is used up
     ADMISSION = "admission"  #: a webhook, a policy or the API server refused it
     POD_SECURITY = "pod_security"  #: the namespace's level of pod security forbids it
@@ -126,7 +126,7 @@ _REFUSED: Final = (
     ('user "', Trouble.PERMISSION),
 )
 
-#: What would help.
+#: Remedies.
 REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
     {
         Trouble.IMAGE: "check the image's name and the job's image_pull_secrets",
@@ -163,11 +163,11 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
 
 
 def trouble_of(code: str, message: str = "") -> Trouble | None:
-    """Return what kind of trouble a word of Kubernetes' means; None where there is none.
+    """Return the kind of trouble for a word of Kubernetes; None if there is no match.
 
     Args:
         code: one word, such as ``ImagePullBackOff``.
-        message: what was said beside it.
+        message: the message beside it.
     """
     if not code:
         return None

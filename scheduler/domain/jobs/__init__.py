@@ -1,1 +1,1 @@
-"""Jobs: what is submitted, its fields, files of jobs, and expressions for progress."""
+"""Jobs: their specification, its fields, files of jobs, and expressions for progress."""

@@ -1,7 +1,7 @@
 """Users' regular expressions, which find steps in a job's output: matched by RE2, within bounds.
 
-RE2 takes time linear in the text, whatever the expression; what it cannot match in that way
-(lookaround, backreferences) it does not know. What an expression may cost is bounded here by
+RE2 takes time linear in the text for every expression; it has no lookaround and no backreferences.
+The cost of an expression is bounded here by
 counts, so that a hostile one costs milliseconds to compile, and some 100 ms to search a long line.
 """
 
@@ -20,7 +20,7 @@ LONGEST: Final = 500
 MOST_REPETITIONS: Final = 1000
 #: Most Unicode classes such as ``\\pL``: each takes 0.1 ms to read.
 MOST_CLASSES: Final = 20
-#: Memory of one compiled expression, for its program and for what it remembers while it searches.
+#: Memory of one compiled expression, for its program and for its state while it searches.
 MEMORY_BYTES: Final = 2**18
 
 _LACKS = (

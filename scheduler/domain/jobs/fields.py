@@ -1,4 +1,4 @@
-"""How people say what a job is: each field of a specification once, for all who ask for it.
+"""The fields of a job's specification, each declared once for all interfaces.
 
 The schema of requests (``api``), the readers of files and the command line (``leasehold.cli``), the
 conversion between them and the reference pages follow from what stands here. See ``JobSpec``.
@@ -27,14 +27,14 @@ class Word(enum.Enum):
     JOB_TYPE = enum.auto()
     IMAGE = enum.auto()
     LINE = enum.auto()  #: any text without control characters
-    PATH = enum.auto()  #: absolute; on the command line relative to where it is given
+    PATH = enum.auto()  #: absolute; on the command line relative to the current folder
     ANY_PATH = enum.auto()
     DIGEST = enum.auto()  #: SHA-256, hexadecimal
     EXPRESSION = enum.auto()  #: a regular one
     FLAG = enum.auto()
     COMMAND = enum.auto()  #: program and arguments
     VARIABLES = enum.auto()  #: name -> value
-    SECRETS = enum.auto()  #: name -> value that nobody is shown
+    SECRETS = enum.auto()  #: name -> value that is never shown
     LABELS = enum.auto()  #: key -> value
     JOB_IDS = enum.auto()
     WORKER_COUNTS = enum.auto()
@@ -43,7 +43,7 @@ class Word(enum.Enum):
     RESTARTS = enum.auto()  #: worker type, or type:count -> seconds
     MOMENT = enum.auto()  #: seconds since the Unix epoch; people say "2h" or a date, too
     PODS = enum.auto()  #: what a job says about its pods
-    BATCH = enum.auto()  #: between what it may choose its batch
+    BATCH = enum.auto()  #: the range for a batch that the job chooses
 
 
 class Written(enum.Enum):
@@ -91,7 +91,7 @@ class Option:
 
     Attributes:
         help: one sentence.
-        flag: or empty: the field's name, with ``--no-`` where it switches something off.
+        flag: or empty: the field's name, with ``--no-`` if it switches something off.
         short: a letter with its dash, or empty.
         metavar: what stands for the value, or empty.
         page: what the reference says of it; empty: the sentence of the help.
@@ -113,12 +113,12 @@ class Asked:
     Attributes:
         attribute: of the specification.
         name: in requests and files.
-        kind: what it may be.
-        default: of the specification; ``MISSING`` where it is needed.
+        kind: the type of its values.
+        default: of the specification; ``MISSING`` if it is needed.
         help: a few words.
         page: what the reference adds to them.
-        usual: what holds where it is left out, for the reference; empty: the default.
-        by_caller: whether what holds where it is left out depends on who submits.
+        usual: the value if it is left out, for the reference; empty: the default.
+        by_caller: whether the value, if it is left out, depends on the caller.
         option: of the command line; None: it is given in files only.
     """
 
@@ -139,7 +139,7 @@ class Asked:
 
     @property
     def short_name(self) -> str:
-        """What files may call it where they write it as people do, or empty."""
+        """Its name in files that write the value as people do, or empty."""
         if isinstance(self.kind, Number) and self.kind.written is Written.SIZE:
             return self.name.removesuffix("_bytes")
         span = isinstance(self.kind, Number) and self.kind.written is Written.SPAN
@@ -147,7 +147,7 @@ class Asked:
 
     @property
     def flag(self) -> str:
-        """Its option; empty where there is none."""
+        """Its option; empty if there is no option."""
         if self.option is None:
             return ""
         switch = "no-" if self.kind is Word.FLAG and self.default is True else ""
@@ -157,7 +157,7 @@ class Asked:
 
 def asked(
     kind: Word | Number,
-    help: str,  # noqa: A002 - it is what it is called elsewhere, too
+    help: str,  # noqa: A002 - its name elsewhere, too
     *,
     default: Any = MISSING,
     name: str = "",

@@ -1,4 +1,4 @@
-"""Jobs: what somebody submitted."""
+"""Jobs, as the engine and the policies see them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Restarts: TypeAlias = tuple[float, Mapping[str, float]]
 
 
-#: A job that counts no steps, or whose length nobody knows, is never taken for more complete.
+#: A job that counts no steps, or has an unknown length, is never taken for more complete.
 ALMOST_DONE = 0.99
 #: No cluster has more workers than this.
 LARGEST_GANG = 1_000_000
@@ -36,7 +36,7 @@ def counts_between(least: int, most: int) -> tuple[int, ...]:
 
 
 class JobStatus(enum.StrEnum):
-    """Where a job stands in its life."""
+    """The states of a job."""
 
     WAITING = "waiting"  #: admitted, holds no lease
     RUNNING = "running"  #: holds a lease
@@ -49,7 +49,7 @@ class JobStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One training run or inference service that somebody submitted.
+    """One submitted training run or inference service.
 
     Attributes:
         job_id: unique name.
@@ -68,13 +68,13 @@ class Job:
         steps_before: steps that were done, and are safe, in that life.
         preemptible: whether other jobs may have its workers before it is done. If not, it starts
             within its entity's share, or on workers that no other job wants.
-        max_run_time_s: for which it may hold workers; infinity for any time. Who drives the engine
-            sees to it.
+        max_run_time_s: for which it may hold workers; infinity for any time. The engine's caller
+            enforces it.
         min_run_time_s: for which a lease is not taken back for another job.
         checkpoints: whether it is certain that it saves its work when it has to leave. The service
-            is certain of none, and sees what each has kept.
-        project: whose quotas it falls under; empty for none.
-        owner: who submitted it, for quotas of users.
+            never assumes it; it reads the checkpoint of each job.
+        project: its project, for quotas; empty for no project.
+        owner: its owner, for quotas of users.
     """
 
     #: Fields of earlier releases that stored jobs may have; nothing reads them.
@@ -147,7 +147,7 @@ class Job:
 
 
 def is_seconds(value: object) -> bool:
-    """Tell whether a value is a finite number >= 0."""
+    """Return whether a value is a finite number >= 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value) and value >= 0
@@ -159,7 +159,7 @@ def restart_in(
     """Return the seconds of work that a change to some workers costs a job.
 
     Args:
-        restart_s: what it costs on workers that ``restarts`` does not name.
+        restart_s: the cost on workers that ``restarts`` does not name.
         restarts: ``v100:8`` (eight of a type) or ``v100`` (any number of it) -> seconds; the first
             counts before the second.
         worker_type: of the workers.
@@ -174,7 +174,7 @@ def type_in(workers: str, worker_types: Collection[str]) -> str:
 
     Args:
         workers: ``v100:8`` or ``v100``.
-        worker_types: known ones, whose names may have colons.
+        worker_types: the known ones; their names may have colons.
     """
     worker_type, colon, count = workers.rpartition(":")
     has_count = colon and count.isdecimal() and workers not in worker_types

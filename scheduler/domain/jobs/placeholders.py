@@ -53,7 +53,7 @@ def count_placeholders(spec: JobSpec) -> int:
 def shareable_folder(spec: JobSpec) -> str | None:
     """Return the checkpoint folder that another job may have too.
 
-    None where the job has no folder, or one that its id, which is not known yet, sets apart.
+    None if the job has no folder, or if the folder's name contains the id, which is not known yet.
     """
     folder = spec.checkpoint_dir
     if folder is None or any(match[2] == "job_id" for match in _PLACEHOLDER.finditer(folder)):
@@ -62,7 +62,7 @@ def shareable_folder(spec: JobSpec) -> str | None:
 
 
 def needs_array(folder: str) -> bool:
-    """Tell whether a folder's name has ``{index}``."""
+    """Return whether a folder's name has ``{index}``."""
     return any(match[2] == "index" for match in _PLACEHOLDER.finditer(folder))
 
 

@@ -30,13 +30,13 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A job as submitted, every value checked by whoever read it.
+    """A job as submitted, every value checked by its reader.
 
-    What is declared by ``asked`` is what people give: the REST interface, job files, the options of
-    ``leasehold submit``, the stored rows and the reference pages follow. A new field needs nothing
-    else but whoever heeds it; `make written` then writes the client's types and the pages.
+    People give the fields declared by ``asked``. The REST interface, job files, the options of
+    ``leasehold submit``, the stored rows and the reference pages follow from them. A new field
+    needs only the code that uses it; `make written` then writes the client's types and the pages.
 
-    Sequences are tuples here, mappings read-only, and a text that nobody gave is empty.
+    Sequences are tuples here, mappings read-only, and a text that is not given is empty.
     """
 
     name: str = asked(
@@ -99,14 +99,14 @@ class JobSpec:
             default="a folder of its own",
         ),
     )
-    #: Hash of the tree, which belongs to the project; ``scheduler.archive`` says what it may be.
+    #: Hash of the tree, which belongs to the project; see ``scheduler.archive`` for its bounds.
     upload: str = asked(
         Word.DIGEST,
         "hash of uploaded code that it is started in, instead of a working_dir",
         default="",
         page="; see [Upload code](../how-to/upload-code.md)",
     )
-    #: Empty where it runs as a local process.
+    #: Empty if it runs as a local process.
     image: str = asked(
         Word.IMAGE, "container image", default="", option=Option(help="Container image.")
     )
@@ -327,7 +327,7 @@ class JobSpec:
             page="runs when that job, or all of that array, has completed; repeatable",
         ),
     )
-    #: Its position in the array that it is a part of, or None; nobody gives it.
+    #: Its position in its array, or None; the scheduler sets it.
     array_index: int | None = None
     notice_s: float | None = asked(
         SHORT_SECONDS,

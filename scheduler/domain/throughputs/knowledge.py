@@ -31,10 +31,10 @@ class Part(enum.StrEnum):
 
 
 class Knowledge(Protocol):
-    """Profiles of jobs, their throughputs, and what it takes to start them.
+    """Profiles of jobs, their throughputs, and their start costs.
 
-    Deterministic: no clock, no randomness; the order of calls decides. A profile keeps its index
-    for ever; a configuration within it keeps its own unless further sources know more ways.
+    Deterministic: no clock, no randomness; the order of calls decides. A profile always keeps its
+    index; a configuration within it keeps its own unless further sources know more ways.
     """
 
     # -- profiles ---------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class Knowledge(Protocol):
 
         Args:
             spec: of the job.
-            job_id: its id. A job whose batch may change has a profile of its own, as long as
+            job_id: its id. A job with a variable batch has a profile of its own, as long as
                 ``keep_learners`` counts it among the active ones.
         """
         ...
@@ -100,7 +100,7 @@ class Knowledge(Protocol):
         profiling: Profiling,
         tolerance: float,
     ) -> ConfigurationTable | None:
-        """Return what policies are to be told if it says something else than the old table.
+        """Return the table for the policies if it differs from the old table.
 
         Args:
             old: the table in force.
@@ -108,7 +108,7 @@ class Knowledge(Protocol):
             agnostic: show every worker type as fast as the first one.
             space_sharing: as in ``table``.
             exclusive: as in ``table``.
-            profiling: what is added to mere inferences.
+            profiling: the bonus for mere inferences.
             tolerance: relative change of a throughput up to which nothing is new.
         """
         ...
@@ -132,7 +132,7 @@ class Knowledge(Protocol):
         *,
         keep: bool = False,
     ) -> bool:
-        """Note a figure that somebody gives; returns whether it is news.
+        """Note a declared figure; returns whether it is news.
 
         Args:
             job_type: key.
@@ -147,7 +147,7 @@ class Knowledge(Protocol):
         ...
 
     def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
-        """Return the figure that somebody gave; None if nobody did."""
+        """Return the declared figure; None if there is no such figure."""
         ...
 
     def forget(self, job_type: str) -> int:
@@ -155,7 +155,7 @@ class Knowledge(Protocol):
         ...
 
     def forget_oldest(self, active: Iterable[str]) -> None:
-        """Forget job types if there are too many: the oldest that nobody uses.
+        """Forget job types if there are too many: the oldest unused ones.
 
         Args:
             active: job types that stay; read only if there are too many.
@@ -222,7 +222,7 @@ class Knowledge(Protocol):
         pass_s: float,
         last_pass_s: float,
     ) -> bool:
-        """Note how long a step of a job whose batch may change took; returns whether it is news.
+        """Note the time of a step of a job with a variable batch; returns whether it is news.
 
         Args:
             job_type: key.
@@ -231,7 +231,7 @@ class Knowledge(Protocol):
             workers: that it held.
             per_worker: samples per worker and pass.
             pass_s: seconds of a pass without an exchange.
-            last_pass_s: seconds of the pass at whose end gradients are exchanged.
+            last_pass_s: seconds of the pass that ends with the exchange of gradients.
 
         Raises:
             InputError: a figure is not above zero, or not finite.
@@ -239,7 +239,7 @@ class Knowledge(Protocol):
         ...
 
     def observe_noise(self, job_id: str, noise: float) -> bool:
-        """Note how noisy the gradients of a job whose batch may change are.
+        """Note how noisy the gradients of a job with a variable batch are.
 
         Args:
             job_id: of the job.

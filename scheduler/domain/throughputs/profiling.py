@@ -1,12 +1,12 @@
 """Profiling: a job type runs for short turns on worker types where it never ran.
 
-No policy knows of it. Policies are told a throughput above the estimate where it is a mere
-inference: estimate x min(cap, 1 + bonus x relative deviation), the upper end of what is likely. So
+No policy knows of it. Policies get a throughput above the estimate if it is a mere inference:
+estimate x min(cap, 1 + bonus x relative deviation), the upper end of what is likely. So
 a worker type that might well be the best one is tried; the first stretch there puts a measurement
 in the place of the estimate, and the bonus is gone, within one or two rounds. That is the principle
 of upper confidence bounds (Auer, Cesa-Bianchi and Fischer, Machine Learning 2002), with a cap, so
-that no policy ever believes in more than ``cap`` times the estimate. The price: a worker type whose
-estimate is too low by more than the cap may never be tried while a better one is known.
+that no policy ever believes in more than ``cap`` times the estimate. The price: if the estimate of
+a worker type is too low by more than the cap, it may never be tried while a better one is known.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _INFERRED = frozenset({Source.ESTIMATED, Source.ASSUMED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiling:
-    """How much better than estimated policies are told that unmeasured worker types are.
+    """The bonus on the estimates of unmeasured worker types that policies get.
 
     Attributes:
         bonus: deviations that are added; 0 turns profiling off.
-        cap: largest factor between what is told and what is estimated, >= 1.
+        cap: largest factor between the figure with the bonus and the estimate, >= 1.
     """
 
     bonus: float = 1.0
@@ -50,5 +50,5 @@ class Profiling:
         return min(self.cap, 1.0 + self.bonus * estimate.relative_deviation)
 
 
-#: Policies are told the estimates as they are.
+#: Policies get the estimates unchanged.
 NO_PROFILING = Profiling(bonus=0.0, cap=1.0)

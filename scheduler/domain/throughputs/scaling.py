@@ -1,4 +1,4 @@
-"""Gangs: the throughput at a scale factor nobody has measured, from those that are known."""
+"""Gangs: the throughput at an unmeasured scale factor, from the known ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-#: Share of the linear speed-up that is kept each time a gang doubles beyond what is known.
+#: Share of the linear speed-up that is kept each time a gang doubles beyond the known scale
+#: factors.
 EFFICIENCY_PER_DOUBLING = 0.9
 
 

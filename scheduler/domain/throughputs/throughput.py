@@ -27,8 +27,8 @@ class ThroughputTable:
             while they share the workers. Both orders are present.
         spread: profile key -> worker type -> steps/s alone if the workers are on several nodes; 0:
             they must be on one. Without an entry nodes make no difference.
-        source: where the figures come from, for reports.
-        left_out: worker types ``<type>_unconsolidated`` whose rows were left out.
+        source: the origin of the figures, for reports.
+        left_out: worker types ``<type>_unconsolidated`` with rows that were left out.
         derive_counts: whether figures at worker counts without a row are derived from other counts
             (``traces.tables.scaling``). If not, a job type does not run at such a count.
     """
@@ -77,5 +77,5 @@ class ThroughputTable:
                     yield first, second, worker_type, (one / alone[0], other / alone[1])
 
     def steps_per_s(self, job_type: str, scale_factor: int, worker_type: str) -> float:
-        """Return the job's steps/s alone on that worker type; 0 where it does not run."""
+        """Return the job's steps/s alone on that worker type; 0 if it does not run."""
         return self.isolated.get((job_type, scale_factor), {}).get(worker_type, 0.0)

@@ -21,25 +21,25 @@ MIXED_OVERHEAD: Final = 0.05
 
 
 class Source(enum.StrEnum):
-    """Where a throughput comes from."""
+    """The origin of a throughput."""
 
-    MEASURED = "measured"  #: jobs ran there, and that outweighs what was declared
-    DECLARED = "declared"  #: somebody said so
+    MEASURED = "measured"  #: jobs ran there, and that outweighs the declared figure
+    DECLARED = "declared"  #: a user declared it
     ESTIMATED = "estimated"  #: inferred: other scale factors, worker types, job types
     ASSUMED = "assumed"  #: nothing is known of the job type: one step a second on one worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What is known of a job type at a scale factor on a worker type.
+    """The known figures of a job type at a scale factor on a worker type.
 
     Attributes:
-        steps_per_s: of the whole job; 0 where it was declared not to run.
+        steps_per_s: of the whole job; 0 if it was declared not to run.
         relative_deviation: standard deviation of its logarithm; about the relative one when small.
-        source: where it comes from.
+        source: its origin.
         samples: stretches measured.
         declared: as declared, or None.
-        measured: steps/s as measured, without what was declared; None where never run.
+        measured: steps/s as measured, without the declared figure; None if never run.
     """
 
     steps_per_s: float
@@ -62,8 +62,8 @@ class CatalogueKey:
         timed: whether its steps are seconds, one a second wherever it runs; nothing is learned.
         batch: (4,) initial and most samples per step, least and most per worker and pass, if the
             batch may change; else empty.
-        learner: tells jobs whose batch may change from one another: how noisy its gradients are
-            is each one's own. A job that comes later may have that of one that has ended.
+        learner: distinguishes jobs with variable batches, since each has its own noise of
+            gradients. A later job may have that of a job that has ended.
         mixed_gangs: whether it may run on workers of two types at once.
     """
 
@@ -104,7 +104,7 @@ class Way:
         workers: worker type -> workers held of it, at least one.
         estimate: how fast it would be.
         locality: see ``Configuration``.
-        plan: likewise.
+        plan: see ``Configuration``.
     """
 
     workers: Mapping[str, int]

@@ -98,7 +98,7 @@ class PartialChoice:
 
         Returns:
             (N,) jobs that are charged although it is not their turn. ``turn_of`` is set for jobs
-            whose turn, or whose X, is in another configuration.
+            with a turn, or an X, in another configuration.
         """
         beyond: BoolArray = np.zeros(len(jobs), dtype=bool)
         waits = (self.configuration == NONE) & (self.pair == NONE)

@@ -241,7 +241,7 @@ class Driver:
         return NotLeadingError() if failure is None else type(failure)(*failure.args)
 
     def resume(self) -> None:
-        """Continue where the last leader stopped: ask the open question again, as it was asked.
+        """Continue from the last leader's state: ask the open question again, unchanged.
 
         The answer is the one that the last leader would have got, so the restart changes nothing.
         But if the policy differs from the one asked last, the engine asks again.
