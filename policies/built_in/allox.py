@@ -25,10 +25,10 @@ class AlloX(Policy):
 
     Program: minimise the sum over matched (job m, worker of type k, place q from the last) of
     p_mk (1 + s_m (q - 1)): a job that is q-th from the last on its worker adds its time p_mk (with
-    the restart, where it leaves its type) to its own end and to that of the q - 1 behind it. For
+    the restart, if it leaves its type) to its own end and to that of the q - 1 behind it. For
     single-worker jobs this matching minimises the mean completion time exactly. A gang of s
     workers, be they alike or not, is matched to one worker and counts s times for those behind it.
-    Then each worker's first job runs; what is left over goes to the others in the same order.
+    Then each worker's first job runs; leftover workers go to the others in the same order.
     Weights play no part.
 
     An elastic job is matched at its fastest efficient count on each worker type, and s is that

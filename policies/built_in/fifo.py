@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fifo(Policy):
-    """Serve jobs in order of arrival, each on the workers with room where it finishes first.
+    """Serve jobs in order of arrival, each on the free workers on which it finishes first.
 
     Program: none; X in {0, 1}, greedily in order of arrival. A job behind a gang that finds no room
     may run until the gang has room (the gang then takes precedence, so it cannot starve). With

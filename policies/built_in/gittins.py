@@ -25,16 +25,16 @@ PRIOR = np.geomspace(120.0, 4e6, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Gittins(Policy):
-    """Serve first the job whose chance of finishing per unit of further service is highest.
+    """Serve first the job with the highest chance of finishing per unit of further service.
 
     Program: none; X in {0, 1}, greedily by the Gittins index. With S the service that a job needs
-    in all (worker-seconds) and a what it has attained,
+    in all (worker-seconds) and a the service attained,
     G(a) = max over d > 0 of P(S <= a + d | S > a) / E[min(S - a, d) | S > a].
-    No job's length is looked at. The distribution of S is ``service_worker_s`` where it is given,
+    No job's length is looked at. The distribution of S is ``service_worker_s`` if it is given,
     else that of the jobs that completed last, beside ``PRIOR`` as if so many more had. It is
-    log-uniform, so that until enough have completed who has had least goes first. Attained service
-    is rounded down to multiples of ``quantum_worker_s`` so that equal jobs do not preempt each
-    other in turns.
+    log-uniform, so that the job with the least attained service goes first until enough have
+    completed. Attained service is rounded down to multiples of ``quantum_worker_s`` so that equal
+    jobs do not preempt each other in turns.
 
     An elastic job gets an efficient count first, and more workers if no waiting job can use them;
     see ``serve_in_order``. Its service is that of the workers that it really held.

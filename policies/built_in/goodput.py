@@ -49,13 +49,13 @@ class Goodput(Policy):
     s_m <= 1 is the part of its life that the job has run. It is its worker-seconds so far, over the
     least workers that it can run on and over its age; two rounds are added to its time and its age,
     as rounds may be so far behind X. For a job that runs it counts half. The longer a job waits,
-    the dearer that is, without a limit. So no job waits for ever, and with more jobs than workers
+    the dearer that is, without a limit. So every job gets its turn: with more jobs than workers
     they take turns. A turn ends when another job has had less than half as much of its life.
 
     The gain is throughput over the job's smallest, times the least workers that it can run on
     (``relative_to=least``: without unit, and 1 at the least), or over its throughput on a fair
     share, 1/N of all workers on the worker types on which it can run, in proportion to their number
-    (``fair_share``). Rates are steps/s; of a job whose batch may change they are its goodput, in
+    (``fair_share``). Rates are steps/s; of a job with a variable batch they are its goodput, in
     steps of the initial batch (``planner.learning.goodput``), and of another its throughput:
     efficiency 1.
 
@@ -63,13 +63,13 @@ class Goodput(Policy):
     holds count (T - n S) / (T + S) of their gain, with T its age, n its restarts so far and S the
     seconds of one; all of it as long as T < S.
 
-    Among equal jobs, those that run keep what they hold; then those run that have had least.
+    Among equal jobs, those that run keep what they hold; then those that have had least run.
 
     Source: Sia (Subramanya et al., SOSP 2023, section 3.4), where ``waiting`` is lambda = 1.1, v
     and s are 1, and a running job may grow while another waits. 1 / s is the response ratio of
     Brinch Hansen (SOSP 1971), with the service so far in place of the whole. Power -1 and
     ``fair_share`` are the objective of Pollux (Qiao et al., OSDI 2021, section 4.2), solved exactly
-    where it searches.
+    instead of by search.
     """
 
     name: ClassVar[str] = "goodput"

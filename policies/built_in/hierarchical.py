@@ -25,11 +25,11 @@ class Hierarchical(Policy):
     """Share the cluster among teams by weight, and each team's part among its jobs.
 
     Program: water filling of s_m thr(m, X) / thr(m, equal share). At each level an entity's weight
-    is divided among its jobs that can still rise: by their weights where the entity is
-    ``fairness``, and all to the first arrived where it is ``fifo``. What an entity cannot use goes
-    to the others.
+    is divided among its jobs that can still rise: by their weights if the entity is ``fairness``,
+    and all to the first arrived if it is ``fifo``. The rest of an entity's share goes to the
+    others.
 
-    With a half-life, an entity that has used more than its share of late counts for less, see
+    With a half-life, an entity that has recently used more than its share counts for less, see
     ``scheduler.domain.fair_share``.
 
     Entities are the jobs' ``entity``; weights and rules come with the problem (the daemon's or the

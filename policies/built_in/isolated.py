@@ -25,7 +25,7 @@ class Isolated(Policy):
     for. Scaled down if a job's fractions sum to more than 1, and 0 on types that cannot run it. A
     job that runs on no type alone gets the least W_k / (N d_k) over the types that its gang holds
     d_k workers of, and at most all its time. Weights play no part, and nothing is lent to others;
-    whom a quota holds down gets less. Jobs that can run nowhere at present are not among the N.
+    a job that a quota limits gets less. Jobs that can run nowhere now are not among the N.
 
     Source: the isolated baseline of Gavel (Narayanan et al., OSDI 2020, section 7).
     """

@@ -41,7 +41,7 @@ class LeastRemainingWork(Policy):
     so that a gang is worth what its workers could do for others. s_m t_m is the remaining work.
     For an elastic job s_m is the fastest efficient count (see ``usual_way``) and best_m the
     throughput there, so that no count is worth more than its workers do.
-    A shortness of 0 is the most work per second, and at 1 the shortest is served whatever it costs;
+    A shortness of 0 is the most work per second, and at 1 the shortest is served at any cost;
     between them lies the least mean completion time.
 
     rho_m = (age + t_m) * isolated throughput / total steps is what the finish-time fairness of the
@@ -49,11 +49,10 @@ class LeastRemainingWork(Policy):
     about to fare worse than ``patience`` times its isolated share counts more, in proportion, so
     that none starves.
 
-    With ``whole`` X is 0 or 1: who runs, runs until the next arrival or completion. The rounds
-    then realise X exactly, with gangs too, where fractions of gangs often cannot be packed.
+    With ``whole`` X is 0 or 1: a job that runs goes on until the next arrival or completion. The
+    rounds then realise X exactly, with gangs too; fractions of gangs often cannot be packed.
 
-    Running a job anywhere but where it runs now costs its restart; it counts as if the job stayed
-    for ``horizon_s``.
+    A move of a job costs its restart; it counts as if the job stayed for ``horizon_s``.
 
     Source: on one machine weights 1 / t are Smith's rule (1956) and its preemptive form, Schrage's
     shortest remaining time (1968), minimises the mean time in the system; on unlike machines under

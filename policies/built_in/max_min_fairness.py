@@ -29,7 +29,7 @@ class MaxMinFairness(ProgramPolicy):
     share what they get of it in proportion to weight.
 
     With a half-life, w_m is multiplied by the factor of the job's entity: jobs of an entity that
-    has used more than its share of late count for less, see ``scheduler.domain.fair_share``.
+    has recently used more than its share count for less, see ``scheduler.domain.fair_share``.
 
     Source: the least-attained-service objective of Gavel (Narayanan et al., OSDI 2020, section
     4.1).

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MaxThroughput(ProgramPolicy):
-    """Do as many steps per second as possible, whoever gets them.
+    """Do as many steps per second as possible, regardless of the job.
 
     Program: maximise the sum over m of w_m thr(m, X) / n_m. The normaliser n_m is 1 (``none``:
     steps of unlike jobs count the same, as in Gavel), the job's throughput on an equal share

@@ -39,29 +39,29 @@ class MinCost(Policy):
 
     Program: let c_m be the least that a step of job m costs by itself in any configuration that
     fits the cluster and its quotas, and saving(X) = sum over m of c_m thr(m, X) - lambda * (USD per
-    hour for workers in use): what the same steps would have cost at their cheapest, less what they
-    cost. Maximise the saving, and among the allocations that attain it the sum over m of
-    (1 + w_m / max w) c_m thr(m, X), where thr(m, X) >= remaining_m / time left for jobs with a
-    deadline. The two are one linear program, whose second part counts a millionth: a configuration
-    in which a step costs so little more counts as cheapest. lambda is 1; where jobs may share
-    workers, it is the most that (sum over m of c_m thr(m, X)) / (USD per hour) can be, at least 1.
+    hour for workers in use): the cost of the same steps at their cheapest, less their actual cost.
+    Maximise the saving, and among the allocations that attain it the sum over m of
+    (1 + w_m / max w) c_m thr(m, X), with thr(m, X) >= remaining_m / time left for jobs with a
+    deadline. The two are one linear program. Its second part counts a millionth: a configuration in
+    which a step costs so little more counts as cheapest. lambda is 1; if jobs may share workers, it
+    is the most that (sum over m of c_m thr(m, X)) / (USD per hour) can be, at least 1.
 
-    So a job without a deadline runs where it is cheapest, as far as there is room: weights settle
-    who comes first there, not whether a worker is used. A job runs elsewhere only for a deadline,
-    its own or that of whom it makes room for, at the least extra cost. Where jobs may share
+    So a job without a deadline runs on its cheapest workers, as far as there is room: weights
+    settle the order there, not whether a worker is used. A job runs elsewhere only for a deadline,
+    its own or that of a job it makes room for, at the least extra cost. If jobs may share
     workers, those run that do most per dollar together, and the others when these are done. Workers
     idle only where using them would make steps dearer. These stay idle, and cost nothing: they
     serve no waiting job, unless nothing has a price, the job's deadline is missed already, or
-    (without pairs) the job is nowhere dearer than where it is cheapest. The objective reported is
-    the worth of all steps at their cheapest per dollar spent: 1 where all jobs run there, more
-    where sharing saves, less where deadlines cost.
+    (without pairs) the job costs the same everywhere. The objective reported is the worth of all
+    steps at their cheapest per dollar spent: 1 if all jobs run there, more if sharing saves, less
+    if deadlines cost.
 
     ``normaliser=none`` adds up steps of unlike jobs and maximises them per dollar, as Gavel does:
     (sum over m of w_m thr(m, X)) / (USD per hour), a linear-fractional program solved exactly
     (Dinkelbach 1967). Then only the jobs with the most steps per dollar run until they are done,
     and those with deadlines.
 
-    Deadlines are aimed at two rounds (and a restart) ahead of time where that can be, since what a
+    Deadlines are aimed at two rounds (and a restart) ahead of time if possible, since the time a
     job receives may be so far behind X. They are elastic: those that cannot be met together fall
     short by the least sum over m of w_m (1 - thr(m, X) / what the deadline needs), and a warning
     names each such job. Only what that leaves serves to be ahead of time. Prices of 0
@@ -69,8 +69,8 @@ class MinCost(Policy):
     warning says so.
 
     Source: the constraints and the ratio are Gavel's (Narayanan et al., OSDI 2020, section 4.2,
-    minimising cost under SLOs). That a ratio of sums starves whoever has not the best ratio, and
-    what is maximised instead: docs/adr/0023-cheapest-is-meant-job-by-job.md.
+    minimising cost under SLOs). A ratio of sums starves jobs without the best ratio; for the
+    objective used instead, see docs/adr/0023-cheapest-is-meant-job-by-job.md.
     """
 
     name: ClassVar[str] = "min_cost"
@@ -126,7 +126,7 @@ class _Costs:
         classes: the classes.
         single: (M, J) of one job in each configuration; 1 in the padding.
         pair: (P,) of one job pair.
-        step: (M,) USD per hour for a step/s where the class is cheapest; 0 where nothing runs it.
+        step: (M,) USD per hour for a step/s at the class's cheapest; 0 if nothing runs it.
     """
 
     def __init__(self, classes: ClassProblem, price: FloatArray) -> None:
@@ -159,13 +159,13 @@ class _Costs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Saving:
-    """The worth of all steps at their cheapest, less what they cost.
+    """The worth of all steps at their cheapest, less their cost.
 
     Attributes:
         classes: the classes.
         costs: of their configurations.
         floor: (M,) steps/s that a job must reach, or 0.
-        weight: (M,) importance, which settles who comes first.
+        weight: (M,) importance, which settles the order.
     """
 
     classes: ClassProblem
@@ -193,7 +193,7 @@ class _Saving:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fraction:
-    """What steps are worth over what they cost.
+    """The worth of steps over their cost.
 
     Attributes:
         classes: the classes.

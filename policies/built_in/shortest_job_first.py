@@ -33,7 +33,7 @@ class ShortestJobFirst(Policy):
     An elastic job gets an efficient count first, and more workers if no waiting job can use them;
     see ``serve_in_order``. Its length is that at its fastest count all the same.
 
-    The order is taken anew at arrivals and completions: between them a running job only comes
+    The order is computed again at arrivals and completions: between them a running job only comes
     nearer to its end, so that no waiting job overtakes it.
 
     Source: the shortest job first of Gavel (Narayanan et al., OSDI 2020, section 4.3); on one

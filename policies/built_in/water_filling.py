@@ -20,7 +20,7 @@ class WaterFilling(Policy):
     """Lift the job that is worst off, then the next worst off, and so on to the best.
 
     Program: the lexicographic maximum of the sorted s_m thr(m, X) / (w_m thr(m, equal share)). All
-    jobs rise together; where some cannot rise further they stay, and the others go on. The value
+    jobs rise together; jobs that cannot rise further stay, and the others go on. The value
     is the first level, that of ``max_min_fairness``.
 
     Source: Gavel (Narayanan et al., OSDI 2020, section 4.3), with one linear program per level

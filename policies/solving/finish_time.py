@@ -1,8 +1,8 @@
 """Finish-time fairness as a short sequence of level programs.
 
 rho is attained if thr_m >= remaining_m / (rho * isolated_time_m - age_m) for every job. The right
-side is convex in rho. So its tangents at any rho give a linear program whose optimum is a lower
-bound, and the next tangents are taken there. This is Newton's method, and converges as fast.
+side is convex in rho. So its tangents at any rho give a linear program with a lower bound as its
+optimum, and the next tangents are taken there. This is Newton's method, and converges as fast.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def solve_refined(program: LevelProgram) -> LevelSolution:
 
     HiGHS's tolerances are absolute. If a small class gains what a large class gives up, they may
     hide more than the answer. So the enlarged errors of an answer become the bounds, right side and
-    cost of another program, whose answer corrects the first. Rows have slacks, since their prices
+    cost of another program. Its answer corrects the first. Rows have slacks, since their prices
     are costs too. It uses the interior point method, because the simplex method has failed before.
 
     Raises:
