@@ -92,8 +92,8 @@ async def tell_reuses(context: Context) -> None:
 
 async def _tell_reuse(context: Context, row: TokenRow) -> None:
     _log.warning(
-        "token %s of node %s was shown after its renewal: it may be stolen; revoke the node's "
-        "tokens and enrol it again unless you know who has it",
+        "token %s of node %s was used after its renewal: it may be stolen; unless you know its "
+        "holder, revoke the node's tokens and enrol it again",
         row.token_id,
         row.subject,
     )

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 _DESCRIPTION = """
 The REST interface of Leasehold. Moments are seconds since the Unix epoch, durations are seconds
 (names end in `_s`), throughputs are steps/s of the whole job. Errors are problem details
-(RFC 9457) that list every bad field. A standby answers with what is stored; what only the leader
-knows or may do it redirects (307) to the leader, or asks to come back (503). Send
+(RFC 9457) that list every bad field. A standby answers from the store. If only the leader can
+answer a request, the standby redirects (307) to the leader, or asks to come back (503). Send
 `Authorization: Bearer TOKEN`; a token has a role (viewer, user, operator, admin, agent, or metrics)
-and may be confined to projects, outside which no job exists for it.
+and may be confined to projects, and then sees no other jobs.
 """
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
     "307": "This process does not lead; Location names the leader",
     "401": "No valid token",
     "403": "The role or the projects of the token do not suffice",
-    "404": "There is none of that name, or not for this token",
-    "409": "It contradicts what there is",
+    "404": "Not found, or not visible to this token",
+    "409": "It contradicts the present state",
     "413": "The body is too large",
     "415": "The body is not JSON",
     "422": "Fields cannot be used; every one is listed",
     "429": "Too many requests; see Retry-After",
-    "500": "A bug; the log tells more under the request's id",
+    "500": "A bug; see the log under the request's id",
     "503": "Not at the moment; see Retry-After",
 }
 _AGENTS = "What an agent says and hears; see `scheduler.protocol.desired`."
@@ -100,7 +100,7 @@ def _agent_paths() -> dict[str, Any]:
         "/v1/agent/token": {
             "post": _agent_operation(
                 "renew_token",
-                "Renew the node's token where it is time for that",
+                "Renew the node's token if it is time for that",
                 answer=_object(renew_in_s={"type": ["number", "null"]}) | {"properties": _RENEWED},
             )
         },

@@ -185,7 +185,7 @@ def internal_error(request_id: str) -> PublicError:
     """Return the public form of a bug: the id under which the log has details."""
     return PublicError(
         status=500,
-        detail=f"the scheduler failed at this request; its log tells more under '{request_id}'",
+        detail=f"the scheduler failed at this request; see its log under '{request_id}'",
         code="internal",
     )
 

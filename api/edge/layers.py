@@ -89,7 +89,7 @@ class Edge:
         try:
             exchange.check_announced_size()
             await self._app(scope, exchange.receive, exchange.send)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
+        except Exception as error:  # noqa: BLE001 - the caller gets an answer for any error
             await exchange.fail(error)
         finally:
             exchange.log()

@@ -30,8 +30,8 @@ def why_not_private(scope: Scope) -> str:
     """Return why secret variables may not be sent to an agent; empty if they may."""
     if not is_private(scope):
         return (
-            f"the agent at {_address(scope) or 'an unknown address'} asks over plain HTTP, where "
-            "it could be read; serve TLS (server.tls_cert) or trust the proxy that does "
+            f"the agent at {_address(scope) or 'an unknown address'} asks over plain HTTP, which "
+            "can be read on the way; serve TLS (server.tls_cert) or trust the proxy that does "
             "(server.trusted_proxies), and give the agent an https:// address"
         )
     takes = (value for name, value in scope["headers"] if name == TAKES)

@@ -88,8 +88,8 @@ async def enrol(request: Request) -> Response:
     )
     if anew:
         _log.warning(
-            "node %s was enrolled anew from %s, while it had a token that was good; if that is "
-            "another machine, two agents are one node: revoke the token of the one that is not",
+            "node %s was enrolled again from %s, while it had a valid token; if that is another "
+            "machine, two agents are one node: revoke the token of the wrong one",
             node,
             address or "an unknown address",
         )
@@ -132,8 +132,7 @@ async def _vouched_for(context: Context, node: str, secret: str) -> Mapping[str,
         _log.warning("node %s cannot be enrolled: %s", node, error)
         raise ProblemError(
             503,
-            f"whose the token of node '{node}' is cannot be found out at the moment; the "
-            "scheduler's log says why",
+            f"the token of node '{node}' cannot be checked now; the scheduler's log says why",
             headers={"Retry-After": "2"},
         ) from error
     if found != node:
@@ -156,7 +155,7 @@ async def _revoke_older(context: Context, made: TokenRow) -> None:
 
 
 async def renew(request: Request) -> Response:
-    """Renew the node's token where it is time for that."""
+    """Renew the node's token if it is time for that."""
     node, context = agent_node(request), context_of(request)
     check_query(request, frozenset())
     principal = principal_of(request.state)
@@ -236,7 +235,7 @@ async def code(request: Request) -> Response:
     found = await in_thread(_code, context, node, int(lease)) if _LEASE.fullmatch(lease) else None
     if found is None:
         raise ProblemError(
-            404, f"node '{node}' has no lease {lease[:20]} whose uploaded code is kept here"
+            404, f"node '{node}' has no lease {lease[:20]} with uploaded code kept here"
         )
     return Response(found, media_type="application/octet-stream")
 

@@ -40,7 +40,7 @@ async def list_leases(
     context: Ctx,
     principal: Viewer,
     idle: Annotated[
-        bool, Query(description="only those whose GPUs hardly compute, the longest idle first")
+        bool, Query(description="only those with GPUs that hardly compute, the longest idle first")
     ] = False,
 ) -> Answer:
     """Return the leases in force by id, those of the caller's projects."""
@@ -109,7 +109,7 @@ async def list_attempts(
     responses={200: {"model": AllocationOut}},
 )
 async def get_allocation(context: Ctx, principal: Viewer) -> Answer:
-    """Return what fraction of time the policy gives each job per worker type, and what it got."""
+    """Return the fraction of time per job and worker type: due by the policy, and received."""
     view = context.service.allocation()
     own = await own_active_ids(context, principal)
     if own is not None:

@@ -45,7 +45,7 @@ async def list_events(
     subject_kind: Annotated[SubjectKind | None, Query(description="about what")] = None,
     subject: Annotated[Line | None, Query(description="id or name")] = None,
     kind: Annotated[list[EventKind], Query(max_length=50, description="any of these")] = [],  # noqa: B006
-    actor: Annotated[Line | None, Query(description="by whom")] = None,
+    actor: Annotated[Line | None, Query(description="the acting user")] = None,
     since_s: Annotated[QueryMoment | None, Query(description="at that time or later")] = None,
     until_s: Annotated[QueryMoment | None, Query(description="before that time")] = None,
     project: Annotated[ProjectName | None, Query(description="only this project's")] = None,
@@ -61,7 +61,7 @@ async def list_events(
 
     With `Accept: text/event-stream` the answer is a stream of server-sent events: `id` is the event
     id, `event` the kind, `data` the event as JSON. It begins after `Last-Event-ID` or `after`, or
-    with what is new, and goes on until either side ends it; a comment is sent when nothing happens.
+    with new events, and goes on until either side ends it. A comment is sent if nothing happens.
     """
     wanted = HistoryFilter(
         subject_kind=subject_kind or "",

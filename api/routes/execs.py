@@ -30,7 +30,7 @@ ExecId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="id of the c
 
 @router.post(
     "/jobs/{job_id}/exec",
-    summary="Run a command where a job runs",
+    summary="Run a command inside a running job",
     operation_id="begin_exec",
     status_code=201,
     responses={201: {"model": ExecOut}},
@@ -98,7 +98,7 @@ async def read_exec(
     response_class=Response,
 )
 async def end_exec(job_id: Id, exec_id: ExecId, context: Ctx, principal: User) -> Response:
-    """End a command; what it has printed can still be read."""
+    """End a command; its output so far can still be read."""
     await _check(context, principal, job_id)
     context.service.execs.stop(job_id, exec_id)
     return Response(status_code=204)

@@ -19,7 +19,7 @@ API_VERSION = "v1"
 
 @router.get(
     "/healthz",
-    summary="Tell whether the process answers",
+    summary="Check that the process answers",
     operation_id="healthz",
     responses={200: {"model": Alive}},
 )
@@ -30,7 +30,7 @@ async def healthz() -> Answer:
 
 @router.get(
     "/readyz",
-    summary="Tell whether requests can be served",
+    summary="Check that requests can be served",
     operation_id="readyz",
     responses={200: {"model": Ready}, 503: {"model": Ready, "description": "Not ready"}},
 )

@@ -69,8 +69,8 @@ async def change_job(job_id: Id, change: ChangeIn, context: Ctx, principal: User
 async def act_on_jobs(what: ActIn, context: Ctx, principal: User) -> Answer:
     """Cancel, hold, release or requeue jobs by id or by selector.
 
-    A selector without `status` means jobs that have not ended. A dry run returns what would become
-    of each job and does nothing.
+    A selector without `status` means jobs that have not ended. A dry run returns the outcome for
+    each job and does nothing.
     """
 
     async def act(ids: Sequence[str]) -> tuple[Acted, ...]:

@@ -147,7 +147,7 @@ async def list_job_events(
 
 @router.get(
     "/jobs/{job_id}/explain",
-    summary="Say why a job is where it is",
+    summary="Explain a job's state",
     operation_id="explain_job",
     responses={200: {"model": ExplanationOut}},
 )
@@ -157,7 +157,7 @@ async def explain_job(
     principal: Viewer,
     forecast: Annotated[bool, Query(description="whether start and end are forecast")] = True,
 ) -> Answer:
-    """Return the first reason that holds, what would unblock the job, and when it may start."""
+    """Return the first reason that holds, the remedy, and the expected start."""
     row = await visible_job(context, principal, job_id)
     explanation = await context.service.explain(row, forecast=forecast)
     return Answer(explanation_answer(explanation, principal))

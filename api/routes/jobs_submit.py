@@ -50,12 +50,12 @@ _BODY = {
 _DESCRIPTION = """
 The body is one job, or `{"jobs": [...]}` for up to 1,000 of them.
 
-* One job: 201 with its id; 200 where its `client_id` (or else the header `Idempotency-Key`) was
-  known already and the request is the same; 409 where it was known for another request; 422 where
+* One job: 201 with its id; 200 if its `client_id` (or else the header `Idempotency-Key`) was
+  known already and the request is the same; 409 if it was known for another request; 422 if
   the job can never run, with `type` `urn:leasehold:problem:refused` (or `quota`).
-* A job with `array`, and a batch: one item per job, in order; 200, or 207 where some have an
+* A job with `array`, and a batch: one item per job, in order; 200, or 207 if some have an
   `error`. An invalid job does not spoil the others.
-* With `dry_run=true` nothing is changed: the answer tells whether and where the job could run.
+* With `dry_run=true` nothing is changed: the answer says whether and where the job could run.
 
 `deadline_in_s` counts from the receipt of the request, and so does not take part in comparing it
 with an earlier one under the same id.
@@ -85,7 +85,9 @@ async def submit_jobs(
     request: Request,
     context: Ctx,
     principal: User,
-    dry_run: Annotated[bool, Query(description="change nothing, tell where it could run")] = False,
+    dry_run: Annotated[
+        bool, Query(description="change nothing; return where it could run")
+    ] = False,
     idempotency_key: Annotated[ClientId | None, Header()] = None,
 ) -> Answer:
     """Take jobs in."""
@@ -121,9 +123,9 @@ def _check_privacy(request: Request, body: Any) -> None:
     if given and not is_private(request.scope):
         raise ProblemError(
             422,
-            "secret_env was sent over plain HTTP, where it could be read on the way: take these "
-            "values for known to others, and send new ones over https:// (server.tls_cert, or a "
-            "proxy in server.trusted_proxies), or on the scheduler's own machine",
+            "secret_env was sent over plain HTTP, which can be read on the way: treat these values "
+            "as known to others, and send new ones over https:// (server.tls_cert, or a proxy in "
+            "server.trusted_proxies), or on the scheduler's own machine",
             code="refused",
         )
 

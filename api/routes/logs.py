@@ -35,13 +35,14 @@ _TEXT_ANSWER = {
         "description": "the output; with several nodes each piece has a heading",
         "headers": {
             "X-Leasehold-Dropped-Bytes": {
-                "description": "bytes before the answer's first ones that are not kept any more; "
-                "not where the output is followed",
+                "description": "bytes before the answer's first ones that are not kept any"
+                " more; missing if the output is followed",
                 "schema": {"type": "integer"},
             },
             "X-Leasehold-Complete": {
-                "description": "whether that is all that the job has printed; unknown where agents "
-                "of an older release do not tell; not where the output is followed",
+                "description": "whether that is all that the job has printed; unknown for "
+                "agents of an older release; missing if the output is "
+                "followed",
                 "schema": {"type": "string", "enum": ["true", "false", "unknown"]},
             },
         },
@@ -72,7 +73,7 @@ async def read_log(
     ] = None,
     stream: Annotated[Literal["out", "err", "both"], Query(description="which")] = "both",
     attempt: Annotated[
-        int | None, Query(ge=1, le=2**31, description="which attempt; the newest unless told")
+        int | None, Query(ge=1, le=2**31, description="the attempt; the newest by default")
     ] = None,
     attempts: Annotated[
         Literal["newest", "all"],
@@ -85,7 +86,7 @@ async def read_log(
 ) -> Response:
     """Return a job's output.
 
-    Where a gang runs on several nodes, or all attempts are asked for, a line
+    If a gang runs on several nodes, or all attempts are asked for, a line
     `==> node (stream) <==` stands before each piece that comes from another node, stream or attempt
     than the piece before.
 
@@ -93,7 +94,7 @@ async def read_log(
     `stream`, `offset` (of its first byte since the attempt began), `kept_from` (offset of the
     stream's first byte that is still kept), `data` (base64). Empty lines say that there is nothing
     new. The last line, unless the scheduler stopped: `end` is true; `complete` says whether that is
-    all (null: agents of an older release do not tell); `missing` lists streams without ends.
+    all (null: unknown for agents of an older release); `missing` lists streams without ends.
 
     A job has ended before the last of its output is here. Followed output ends when it is whole, or
     when the rest has been waited for in vain; other answers wait some seconds for it.

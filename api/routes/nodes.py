@@ -99,7 +99,7 @@ async def act_on_node(
 async def approve_workers(
     name: Named, given: WorkersIn, context: Ctx, principal: Operator
 ) -> Answer:
-    """Set what a node may have; what it reports beyond that is refused.
+    """Set the workers that a node may have; workers that it reports beyond them are refused.
 
     What changes is taken over with its next report, which ends the leases on it: drain it first.
     """

@@ -49,8 +49,8 @@ async def set_project(
 ) -> Answer:
     """Set a project's share and quotas; fields that are left out take their defaults.
 
-    What its jobs may say of themselves stays as it was where it is left out, and so do budgets and
-    quotas of worker types and of users, since clients of earlier releases know nothing of them.
+    If limits on its jobs' fields, budgets, or quotas of worker types and of users are left out,
+    they stay as set, since clients of earlier releases know nothing of them.
     """
     limits = ProjectLimits(
         project=name,

@@ -42,7 +42,7 @@ Named = Annotated[ProjectName, Path(description="reservation")]
 async def list_reservations(context: Ctx, principal: Viewer) -> Answer:
     """Return the reservations, in the order in which their windows begin.
 
-    Whose they are is left out where the token does not see the project, as are users and jobs of
+    Their owners are left out if the token does not see the project, as are users and jobs of
     reservations that name no project.
     """
     return Answer({"reservations": [_shown(principal, v) for v in context.service.reservations()]})
@@ -92,7 +92,7 @@ async def create_reservation(given: ReservationIn, context: Ctx, principal: Oper
     status_code=204,
 )
 async def delete_reservation(name: Named, context: Ctx, principal: Operator) -> Response:
-    """Give up a reservation; its workers are everybody's again."""
+    """Give up a reservation; all jobs may use its workers again."""
     await context.service.delete_reservation(name, actor=principal.subject)
     return Response(status_code=204)
 

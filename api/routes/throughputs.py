@@ -76,8 +76,8 @@ async def declare_throughputs(given: ThroughputsIn, context: Ctx, principal: Ope
 async def forget_throughputs(
     context: Ctx,
     principal: Operator,
-    job_type: Annotated[JobType, Query(description="whose figures are forgotten")],
+    job_type: Annotated[JobType, Query(description="the job type with the figures to forget")],
 ) -> Answer:
-    """Forget what was declared and measured of a job type; its jobs go on."""
+    """Forget the declared and measured figures of a job type; its jobs go on."""
     changed = await context.service.forget_throughputs(job_type, actor=principal.subject)
     return Answer({"changed": changed})

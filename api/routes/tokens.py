@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["tokens"], route_class=StrictRoute)
 
 @router.get(
     "/whoami",
-    summary="Show whom the token stands for",
+    summary="Show the token's owner and rights",
     operation_id="whoami",
     responses={200: {"model": WhoAmI}},
 )

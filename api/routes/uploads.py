@@ -37,11 +37,11 @@ async def find_upload(
     digest: _Hash,
     context: Ctx,
     principal: User,
-    project: Annotated[ProjectName | None, Query(description="whose; as of a job")] = None,
+    project: Annotated[ProjectName | None, Query(description="its project, as of a job")] = None,
 ) -> Answer:
-    """Return whether a project has an upload; 404 where it has not, whoever else may have it.
+    """Return whether a project has an upload; 404 if it has not, even if another project has it.
 
-    What is asked for here is kept as long as if it had been uploaded again.
+    A request keeps the upload as long as a new upload would.
     """
     owner = _project(project, principal)
     size = await in_thread(context.store.use_upload, owner, digest, now_s=context.now())

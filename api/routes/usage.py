@@ -20,7 +20,7 @@ DAYS = 30
 
 @router.get(
     "/usage",
-    summary="Show what was used",
+    summary="Show usage",
     operation_id="show_usage",
     responses={200: {"model": UsageOut}},
 )
@@ -35,13 +35,14 @@ async def show_usage(
 ) -> Answer:
     """Return worker-seconds that were held under leases, by project, owner and so on.
 
-    The window is the last 30 days unless told otherwise, and ends now at the latest. Sums are exact
+    The window is the last 30 days by default, and ends now at the latest. Sums are exact
     in `worker_us`, whole microseconds: they are the same by every grouping. Leases that have not
     ended count as far as they have come. Jobs that have been forgotten count by whole days of UTC,
     and have no id. A worker that two jobs share is held by both.
 
-    `gpu_used_s` is what GPUs computed of that, as NVML tells agents, and `gpu_measured_s` the time
-    for which it is known. It is spread evenly over each lease; of a lease that has not ended it is
+    `gpu_used_s` is the part in which GPUs computed, as agents measure it by NVML. `gpu_measured_s`
+    is the time with a measurement. It is spread evenly over each lease; of a lease that has not
+    ended it is
     known up to the last round.
     """
     until_s = min(context.now() if until_s is None else until_s, context.now())

@@ -50,7 +50,7 @@ async def list_webhooks(context: Ctx, principal: Viewer) -> Answer:
     responses={201: {"model": NewWebhookOut}},
 )
 async def create_webhook(given: WebhookIn, context: Ctx, principal: User) -> Answer:
-    """Register an address that is told what happens from now on.
+    """Register an address that receives events from now on.
 
     An operator may for everything; a user for a project that the token sees. The secret of the
     signatures is in this answer and nowhere else.
@@ -82,7 +82,7 @@ async def create_webhook(given: WebhookIn, context: Ctx, principal: User) -> Ans
     responses={200: {"model": WebhookTestOut}},
 )
 async def test_webhook(name: HookName, context: Ctx, principal: User) -> Answer:
-    """Send a message of type `webhook_test`, once, and tell what became of it."""
+    """Send a message of type `webhook_test`, once, and return the result."""
     await _own(context, principal, name)
     posted = await context.service.webhooks.test(name, actor=principal.subject)
     return Answer(
@@ -99,7 +99,7 @@ async def test_webhook(name: HookName, context: Ctx, principal: User) -> Answer:
 async def resume_webhook(
     name: HookName, given: WebhookResumeIn, context: Ctx, principal: User
 ) -> Answer:
-    """Send again at once, from where it stopped; with `skip` only what happens from now on."""
+    """Send again at once, from the first unsent event; with `skip` only events from now on."""
     await _own(context, principal, name)
     view = await context.service.webhooks.resume(name, actor=principal.subject, skip=given.skip)
     return Answer(webhook_answer(view))
@@ -113,7 +113,7 @@ async def resume_webhook(
     response_class=Response,
 )
 async def delete_webhook(name: HookName, context: Ctx, principal: User) -> Response:
-    """Delete a webhook; what it has not sent is sent no more."""
+    """Delete a webhook; its unsent messages are dropped."""
     await _own(context, principal, name)
     await context.service.webhooks.delete(name, actor=principal.subject)
     return Response(status_code=204)
@@ -147,7 +147,7 @@ def _check_project(principal: Principal, project: str | None) -> None:
         )
     if project is not None and not principal.sees(project):
         raise ProblemError(
-            403, f"project '{project}' is none of '{principal.subject}'; name one of theirs"
+            403, f"project '{project}' is not of '{principal.subject}'; name a project of theirs"
         )
 
 

@@ -62,20 +62,22 @@ _Most = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 
 
 class ReservationIn(Form):
-    """Workers to reserve; at least one of project, user and job says for whom."""
+    """Workers to reserve; at least one of project, user and job names the owner."""
 
     name: ProjectName = Field(description="unique among reservations")
     worker_type: WorkerType = Field(description="of the workers")
     workers: Annotated[int, Field(strict=True, ge=1, le=10**6)] = Field(description="how many")
     from_s: Moment = Field(description="when the window begins, Unix seconds")
     until_s: Moment = Field(description="when it ends, Unix seconds")
-    project: ProjectName | None = Field(None, description="whose jobs may use them")
-    user: Subject | None = Field(None, description="likewise, who submitted them")
-    job: JobId | None = Field(None, description="likewise, the id of the only job")
+    project: ProjectName | None = Field(
+        None, description="the project with the jobs that may use them"
+    )
+    user: Subject | None = Field(None, description="the user with the jobs that may use them")
+    job: JobId | None = Field(None, description="the id of the only job that may use them")
 
 
 class ProjectIn(Form):
-    """What a project may have."""
+    """A project's limits to set."""
 
     weight: Weight = Field(1.0, description="share relative to other projects")
     inner_policy: Literal["fairness", "fifo"] = Field("fairness", description="among its own jobs")
@@ -84,53 +86,52 @@ class ProjectIn(Form):
     )
     max_workers_of: Annotated[dict[WorkerType, _Most], Field(max_length=100)] = Field(
         {},
-        description="worker type -> workers of it that its jobs may hold at once; what was set "
-        "stays where this is left out, as with the next three",
+        description="worker type -> workers of it that its jobs may hold at once; if "
+        "left out, it stays as set, like the next three",
     )
     max_workers_per_user: _Most | None = Field(
         None, description="workers that the jobs of each of its users may hold; null for any number"
     )
     max_workers_per_user_of: Annotated[dict[WorkerType, _Most], Field(max_length=100)] = Field(
-        {}, description="worker type -> workers of it, likewise"
+        {}, description="worker type -> workers of it that the jobs of each of its users may hold"
     )
     idle_quota: IdleQuota = Field(
         IdleQuota.KEEP,
-        description="what becomes of what its jobs do not ask for of `max_workers` and "
-        "`max_workers_of`: `keep` it idle; `lend` it to projects that share, until its jobs ask; "
-        "or `share`: lend it, and use what others lend",
+        description="use of the part of `max_workers` and `max_workers_of` that its "
+        "jobs do not ask for: `keep` it idle; `lend` it to projects that "
+        "share, until its jobs ask; or `share`: lend it, and use workers "
+        "that others lend",
     )
     max_jobs: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
         None, description="jobs that have not ended; null for any number"
     )
     entities: Annotated[list[Subject], Field(max_length=100)] | None = Field(
         None,
-        description="entities besides itself that its jobs may name; null for any; what was set "
-        "stays where this is left out",
+        description="entities besides itself that its jobs may name; null for any; if "
+        "left out, it stays as set",
     )
     job_types: Annotated[list[JobType], Field(max_length=100)] | None = Field(
         None,
-        description="patterns of job types besides `PROJECT/*` that its jobs may name; null for "
-        "any; what was set stays where this is left out",
+        description="patterns of job types besides `PROJECT/*` that its jobs may name; "
+        "null for any; if left out, it stays as set",
     )
     max_job_weight: Weight | None = Field(
         None,
-        description="largest weight of one of its jobs; null for any; what was set stays where "
-        "this is left out",
+        description="largest weight of one of its jobs; null for any; if left out, it stays as set",
     )
     budget_gpu_hours: Annotated[float, Field(strict=True, ge=0, le=1e12)] | None = Field(
         None,
-        description="worker-hours that it may use in a calendar month of UTC; null for any; what "
-        "was set stays where this is left out",
+        description="worker-hours that it may use in a calendar month of UTC; null for "
+        "any; if left out, it stays as set",
     )
     budget_usd: Annotated[float, Field(strict=True, ge=0, le=1e12)] | None = Field(
         None,
-        description="what these may cost in USD; null for any; what was set stays where this is "
-        "left out",
+        description="largest cost of these in USD; null for any; if left out, it stays as set",
     )
     budget_warning: Annotated[float, Field(strict=True, gt=0, le=1)] | None = Field(
         None,
-        description="part of a budget from which on it is warned of; null for 0.8; what was set "
-        "stays where this is left out",
+        description="part of a budget from which on it is warned of; null for 0.8; if "
+        "left out, it stays as set",
     )
 
 
@@ -141,7 +142,7 @@ class ThroughputIn(Form):
     scale_factor: Workers = Field(1, description="workers of the job")
     worker_type: WorkerType
     steps_per_s: Annotated[float, Field(strict=True, ge=0, le=1e12)] = Field(
-        description="steps/s of the whole job; 0 where it does not run"
+        description="steps/s of the whole job; 0 if it does not run"
     )
 
 
@@ -149,7 +150,7 @@ _Part = Annotated[float, Field(strict=True, ge=0, le=1e3)]
 
 
 class PairIn(Form):
-    """What sharing workers costs two jobs."""
+    """The cost of sharing workers for two jobs."""
 
     job_type: JobType
     with_job_type: JobType
@@ -158,7 +159,7 @@ class PairIn(Form):
     part: _Part = Field(
         description="speed of the job of `job_type` while they share, over its speed alone"
     )
-    with_part: _Part = Field(description="likewise of the job of `with_job_type`")
+    with_part: _Part = Field(description="the same figure for the job of `with_job_type`")
 
 
 class ThroughputsIn(Form):
@@ -211,7 +212,7 @@ NodeWorkers = Annotated[
 
 
 class WorkersIn(Form):
-    """What a node may have."""
+    """The workers that a node may have."""
 
     workers: NodeWorkers = Field(description="how many of each worker type; no others")
 

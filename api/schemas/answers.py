@@ -9,10 +9,10 @@ from scheduler.domain.quota import IdleQuota
 
 
 class FieldProblemOut(BaseModel):
-    """What is wrong with one field."""
+    """A problem with one field."""
 
     field: str = Field(description="path, as in 'scale_factor.0'; empty for the whole request")
-    value: Any = Field(description="what was given, shortened")
+    value: Any = Field(description="the given value, shortened")
     problem: str
 
 
@@ -22,7 +22,7 @@ class Problem(BaseModel):
     type: str = Field(description="urn:leasehold:problem:CODE")
     title: str
     status: int
-    detail: str = Field(description="what happened, the value, and what to do")
+    detail: str = Field(description="the problem, the value, and the remedy")
     instance: str = Field(description="path of the request")
     errors: list[FieldProblemOut] = Field(description="every bad field")
 
@@ -31,26 +31,26 @@ class UploadOut(BaseModel):
     """Code that is kept for a project's jobs."""
 
     project: str
-    digest: str = Field(description="what a job names as its 'upload'")
+    digest: str = Field(description="the value of a job's 'upload'")
     size_bytes: int = Field(description="packed")
     created: bool = Field(description="whether it was not there before")
 
 
 class CauseOut(BaseModel):
-    """Why something happened: a fact, and what decided where jobs were compared."""
+    """A cause: a fact, and the deciding ground if jobs were compared."""
 
-    fact: FactKind = Field(description="what had happened")
+    fact: FactKind = Field(description="the kind of fact")
     subject: str = Field(description="the job, node, policy or person that it is about, if any")
-    round: int = Field(description="in which it was decided; 0 where that does not matter")
-    ground: Ground | None = Field(description="what decided among jobs")
-    rival: str = Field(description="the job that is to have the workers, as far as it may be named")
+    round: int = Field(description="in which it was decided; 0 if that does not matter")
+    ground: Ground | None = Field(description="the reason of the choice among jobs")
+    rival: str = Field(description="the job that gets the workers, if the caller may see it")
     lag_s: float | None = Field(
         description="seconds by which the job lagged behind its share; of a job that has to wait, "
         "by which the other one lagged further"
     )
     gain: float | None = Field(description="how many times as fast a job that moves will be")
     worker_type: str = Field(description="to which a job moves; empty for one that does not")
-    text: str = Field(description="the same in words; empty where there is nothing to say")
+    text: str = Field(description="the same in words; may be empty")
 
 
 class EventOut(BaseModel):
@@ -63,7 +63,7 @@ class EventOut(BaseModel):
     subject: str
     actor: str
     data: dict[str, Any]
-    cause: CauseOut | None = Field(description="null where an earlier release wrote the line")
+    cause: CauseOut | None = Field(description="null if an earlier release wrote the line")
 
 
 class EventPageOut(BaseModel):
@@ -121,7 +121,7 @@ class LeaseOut(BaseModel):
     steps_done: float
     owner: str
     gpu_use: float | None = Field(
-        description="share of the time in which its GPUs computed of late; null: not measured"
+        description="recent share of time in which its GPUs computed; null: not measured"
     )
     idle_since_s: float | None = Field(
         description="since when its GPUs hardly compute; null: they do, or it is not measured"
@@ -237,7 +237,7 @@ class PolicyOut(BaseModel):
 
 
 class ReservationRuleOut(BaseModel):
-    """What was reserved."""
+    """The reserved workers, window and owner."""
 
     name: str
     worker_type: str
@@ -250,7 +250,7 @@ class ReservationRuleOut(BaseModel):
 
 
 class ReservationOut(BaseModel):
-    """A reservation, its state (planned, in force, over), and what it has."""
+    """A reservation, its state (planned, in force, over), and its workers."""
 
     reservation: ReservationRuleOut
     state: str
@@ -266,7 +266,7 @@ class ReservationsOut(BaseModel):
 
 
 class ProjectLimitsOut(BaseModel):
-    """What a project may have."""
+    """A project's limits."""
 
     project: str
     weight: float
@@ -286,7 +286,7 @@ class ProjectLimitsOut(BaseModel):
 
 
 class BudgetOut(BaseModel):
-    """What a project has used of its budget of this month."""
+    """A project's use of its budget of this month."""
 
     used_gpu_hours: float
     used_usd: float
@@ -296,7 +296,7 @@ class BudgetOut(BaseModel):
 
 
 class DuesOut(BaseModel):
-    """What a project's jobs are due together; its workers leave out those that two jobs share."""
+    """The workers that a project's jobs are due together, without workers that two jobs share."""
 
     due_workers: float = Field(description="workers on average that the allocation gives them")
     received_workers: float | None = Field(
@@ -304,14 +304,14 @@ class DuesOut(BaseModel):
         "null: no time has passed"
     )
     owed_worker_s: float | None = Field(
-        description="worker-seconds that they were due since then, less what they have had"
+        description="worker-seconds that they were due since then, less those they have had"
     )
     mean_rho: float | None = Field(description="mean `rho` of its jobs; null: not known")
     worst_rho: float | None = Field(description="the largest of them")
 
 
 class ProjectOut(BaseModel):
-    """A project with its limits and what it uses."""
+    """A project with its limits and its use."""
 
     limits: ProjectLimitsOut
     active_jobs: int
@@ -330,7 +330,7 @@ class ProjectsOut(BaseModel):
 
 
 class UsageOfGroup(BaseModel):
-    """What one group used; keys that were not asked for are null."""
+    """The use of one group; keys that were not asked for are null."""
 
     project: str | None
     owner: str | None
@@ -342,13 +342,13 @@ class UsageOfGroup(BaseModel):
     worker_s: float
     worker_us: int
     gpu_used_s: float | None = Field(
-        description="GPU-seconds of computing: utilisation times time; null where nobody measures"
+        description="GPU-seconds of computing: utilisation times time; null if not measured"
     )
-    gpu_measured_s: float = Field(description="GPU-seconds that were looked at")
+    gpu_measured_s: float = Field(description="GPU-seconds that were measured")
 
 
 class UsageOut(BaseModel):
-    """What was used in a window."""
+    """The use in a window."""
 
     since_s: float
     until_s: float
@@ -359,7 +359,7 @@ class UsageOut(BaseModel):
 
 
 class ThroughputOut(BaseModel):
-    """What is known of a job type on a worker type."""
+    """The known throughput of a job type on a worker type."""
 
     job_type: str
     scale_factor: int
@@ -373,18 +373,18 @@ class ThroughputOut(BaseModel):
 
 
 class PairOut(BaseModel):
-    """What sharing workers costs two jobs."""
+    """The cost of sharing workers for two jobs."""
 
     job_type: str
     with_job_type: str
     scale_factor: int
     worker_type: str
     part: float = Field(description="speed while they share, over the speed alone")
-    with_part: float = Field(description="likewise of the other job")
+    with_part: float = Field(description="the same figure for the other job")
 
 
 class ThroughputsOut(BaseModel):
-    """What is known."""
+    """The known throughputs."""
 
     throughputs: list[ThroughputOut]
     pairs: list[PairOut]
@@ -434,7 +434,7 @@ class EnrolmentOut(BaseModel):
 
 
 class WhoAmI(BaseModel):
-    """Whom the token stands for."""
+    """The owner of the token and its rights."""
 
     subject: str
     role: str
@@ -462,4 +462,4 @@ class Ready(BaseModel):
     ready: bool
     leading: bool
     version: str
-    problems: list[str] = Field(description="what is wrong; told to callers with a token")
+    problems: list[str] = Field(description="problems; only callers with a token see them")

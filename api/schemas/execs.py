@@ -14,13 +14,13 @@ MOST_COMMAND = 131_072
 
 
 class ExecIn(Form):
-    """A command to run where a job runs."""
+    """A command to run inside a running job."""
 
     command: Annotated[list[Argument], Field(min_length=1, max_length=1000)] = Field(
         description="with its arguments; looked for on the job's PATH"
     )
     stdin: Annotated[Base64Bytes, Field(max_length=MOST_STDIN)] = Field(
-        b"", description="what it reads, in base64; 256 KiB at most"
+        b"", description="its input, in base64; 256 KiB at most"
     )
     rank: Annotated[int, Field(strict=True, ge=0, lt=LARGEST_GANG)] | None = Field(
         None, description="beside which process of a gang; the first one by default"

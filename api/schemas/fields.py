@@ -27,7 +27,7 @@ PRINTABLE_LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 #: Job ids may be those of array elements, as in ``name[3]``.
 JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$"
-#: As much of a command in one text is split to show what it should look like.
+#: So many characters of a command in one text are split for the example in the message.
 _SHOWN_COMMAND = 200
 
 

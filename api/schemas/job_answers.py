@@ -1,4 +1,4 @@
-"""What is answered about jobs: themselves, their submission, attempts, reasons to wait."""
+"""Answers about jobs: themselves, their submission, attempts, reasons to wait."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class JobOut(BaseModel):
     scale_factor: int = Field(description="workers at once")
     weight: float
     total_steps: float | None = Field(
-        description="of a job that has only a duration: its seconds; null where nobody has said"
+        description="of a job that has only a duration: its seconds; null if not given"
     )
     steps_done: float = Field(
         description="of a job that has only a duration and reports nothing: seconds of it done"
@@ -40,7 +40,7 @@ class JobOut(BaseModel):
     updated_s: float
     labels: dict[str, str]
     lease_id: int | None
-    worker_type: str = Field(description="what it runs on, `a100 + v100` if on both; or empty")
+    worker_type: str = Field(description="of its workers, `a100 + v100` if on both; or empty")
     workers: int = Field(description="workers that it holds")
     nodes: list[str]
     lease_deadline_s: float | None
@@ -53,7 +53,7 @@ class JobOut(BaseModel):
         "over its JCT on a 1/n share of the present jobs; null: not known"
     )
     gpu_use: float | None = Field(
-        description="share of the time in which its GPUs computed of late; null: not measured"
+        description="recent share of time in which its GPUs computed; null: not measured"
     )
     idle_since_s: float | None = Field(
         description="since when its GPUs hardly compute; null: they do, or it is not measured"
@@ -77,11 +77,11 @@ class SubmittedOut(BaseModel):
     """One job that was submitted."""
 
     job_id: str
-    created: bool = Field(description="false where the client id was known already")
+    created: bool = Field(description="false if the client id was known already")
 
 
 class SubmittedItem(BaseModel):
-    """What became of one job of a batch or an array."""
+    """The result for one job of a batch or an array."""
 
     index: int = Field(description="position in the request")
     array_index: int | None = Field(description="position in its array")
@@ -91,7 +91,7 @@ class SubmittedItem(BaseModel):
 
 
 class BatchOut(BaseModel):
-    """What became of a batch or an array."""
+    """The result of a batch or an array."""
 
     jobs: list[SubmittedItem]
 
@@ -105,22 +105,22 @@ class FitConfigurationOut(BaseModel):
     source: str
     workers_in_service: int
     workers_idle: int
-    locality: str = Field("any", description="`consolidated` where it must lie on one node")
-    plan: str = Field("", description="by which it is launched, as a source of configurations says")
+    locality: str = Field("any", description="`consolidated` if it must lie on one node")
+    plan: str = Field("", description="the plan of its launch, from a source of configurations")
     workers: dict[str, int] = Field(
         default_factory=dict, description="worker type -> workers of it; two of a mixed gang"
     )
 
 
 class FitOut(BaseModel):
-    """Whether and where a job could run."""
+    """Whether a job could run, and on which nodes."""
 
     fits: bool
     reason: WaitReason | None
     message: str
     configurations: list[FitConfigurationOut]
     pod: dict[str, Any] | None = Field(
-        None, description="the pod of rank 0, where the job says something about pods"
+        None, description="the pod of rank 0, if the job says something about pods"
     )
 
 
@@ -139,7 +139,7 @@ class BatchFitOut(BaseModel):
 
 
 class ActedOut(BaseModel):
-    """What became of an action on one job."""
+    """The result of an action on one job."""
 
     job_id: str
     changed: bool
@@ -148,7 +148,7 @@ class ActedOut(BaseModel):
 
 
 class BulkOut(BaseModel):
-    """What became of an action on many jobs."""
+    """The result of an action on many jobs."""
 
     matched: int
     changed: int
@@ -161,10 +161,10 @@ class LaunchOut(BaseModel):
     """How a lease's pod was launched on a node."""
 
     node: str
-    image_s: float | None = Field(description="seconds that its image took, most of them the pull")
+    image_s: float | None = Field(description="seconds for its image, most of them the pull")
     launch_s: float | None = Field(description="seconds from its being placed to its start")
     ready_s: float | None = Field(description="seconds from its being placed until it was ready")
-    devices: list[str] = Field(description="what the node calls its accelerators; may be empty")
+    devices: list[str] = Field(description="the node's names of its accelerators; may be empty")
 
 
 class AttemptOut(BaseModel):
@@ -208,11 +208,11 @@ class QuotaInTheWayOut(BaseModel):
     """A quota that keeps a job waiting."""
 
     project: str
-    owner: str = Field(description="the user, where it is a quota of each; else empty")
-    worker_type: str = Field(description="of which workers; empty for all")
+    owner: str = Field(description="the user, if it is a quota of each; else empty")
+    worker_type: str = Field(description="of the workers; empty for all")
     limit: int = Field(description="workers, as it was set")
-    allowed: int = Field(description="workers that may be held now: the limit, and what is lent")
-    shared: bool = Field(description="whether it is what several projects may hold together")
+    allowed: int = Field(description="workers that may be held now: the limit, and lent workers")
+    shared: bool = Field(description="whether several projects share it")
     held: int = Field(description="workers held of it now")
     asks: int = Field(description="workers that the job asks for")
     missing: int = Field(description="by how much it is too small for the job to run now")
@@ -233,7 +233,7 @@ class JobAheadOut(BaseModel):
 
 
 class ExplanationOut(BaseModel):
-    """Why a job is where it is."""
+    """The reasons for a job's state."""
 
     job_id: str
     status: JobStatus
@@ -242,7 +242,7 @@ class ExplanationOut(BaseModel):
     message: str
     unblocks: str
     trouble: Trouble | None = Field(
-        description="what keeps its pod from starting, or ended its last one"
+        description="the problem that keeps its pod from starting, or ended its last one"
     )
     position: int | None
     waiting: int
@@ -253,8 +253,9 @@ class ExplanationOut(BaseModel):
     completes_s: float | None
     forecast: str
     stderr_tail: str = Field(
-        description="the last lines that a failed job wrote to its standard error, 20 and 4 kB at "
-        "most; of its whole output where it ran in pods, which have one stream for both"
+        description="the last lines that a failed job wrote to its standard error, 20 "
+        "and 4 kB at most; of its whole output if it ran in pods, which "
+        "have one stream for both"
     )
     granted: CauseOut | None = Field(description="why it was given the lease that it holds")
     ended: CauseOut | None = Field(

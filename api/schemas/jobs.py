@@ -44,7 +44,7 @@ class ClaimIn(Form):
     """A volume claim in the job's pods."""
 
     claim: Annotated[str, Field(min_length=1, max_length=253)]
-    path: AbsolutePath = Field(description="where it is mounted")
+    path: AbsolutePath = Field(description="its mount point")
     read_only: Flag = False
     sub_path: Annotated[str, Field(max_length=4096)] = Field(
         "", description="a folder of the volume to mount instead of all of it"
@@ -52,7 +52,7 @@ class ClaimIn(Form):
 
 
 class KubernetesIn(Form):
-    """What a job says about its pods; heeded where its nodes run pods."""
+    """A job's settings for its pods; used if its nodes run pods."""
 
     requests: Annotated[dict[str, str], Field(max_length=32)] = Field(
         {}, description="resource name -> quantity; limits are cpus and memory_bytes"
@@ -81,7 +81,7 @@ class KubernetesIn(Form):
         False, description="whether a pod on a node that is long gone is deleted by force"
     )
     template: dict[str, Any] = Field(
-        {}, description="a pod in Kubernetes' words, merged over what is made of the job"
+        {}, description="a pod in Kubernetes' words, merged over the pod made from the job"
     )
 
 
@@ -117,7 +117,7 @@ def given_twice(job: Mapping[str, Any]) -> str:
 
 
 def _counts_disagree(job: Mapping[str, Any], given: Collection[str]) -> str:
-    """Say what is wrong with the worker counts of a job; empty if nothing is.
+    """Return the problem with a job's worker counts; empty if they are valid.
 
     Args:
         job: the values of its fields.
@@ -161,7 +161,7 @@ class UploadIn(Form):
     """Code that jobs of a project are started in."""
 
     project: ProjectName | None = Field(
-        None, description="whose; 'default', or the token's project"
+        None, description="its project; 'default', or the token's project"
     )
     archive: Annotated[str, Field(max_length=2**30)] = Field(
         description="a tar file that gzip has compressed, in base64"
@@ -190,7 +190,7 @@ class JobForm(Form):
         if both := ", ".join(sorted(self.env.keys() & self.secret_env.keys())):
             raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")
         if self.upload and self.working_dir:
-            raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
+            raise ValueError("give upload or working_dir, not both: it starts in its upload")
         if self.batch is not None and self.total_steps is None:
             raise ValueError("batch needs total_steps, in steps of the initial batch; give both")
         if self.batch is not None and self.mixed_gangs:
@@ -248,7 +248,7 @@ def _field_of(known: Asked) -> tuple[Any, Any]:
     if known.needed:
         return kind, Field(description=known.help)
     default = known.default
-    # A text that nobody gave is empty in a specification, and a null in a request.
+    # A text that is not given is empty in a specification, and null in a request.
     unsaid = default is None or default == ""
     if known.by_caller or known.kind in _FORMS or unsaid:
         return kind | None, Field(None, description=known.help)
@@ -280,7 +280,7 @@ else:
         __module__=__name__,
         __doc__="""A job to submit.
 
-    Give ``total_steps`` where the job counts steps, or ``duration_s`` where it does not.
+    Give ``total_steps`` if the job counts steps, or ``duration_s`` if it does not.
     """,
         **_declared(),
     )
@@ -293,7 +293,7 @@ class BatchIn(Form):
 
 
 class LooseBatch(Form):
-    """The outside of a batch, whose jobs are read one by one."""
+    """The outside of a batch; its jobs are read one by one."""
 
     jobs: Annotated[list[Any], Field(min_length=1, max_length=MOST_JOBS)]
 
@@ -353,7 +353,7 @@ class ActIn(Chosen):
 
     action: JobAction = Field(description="what to do")
     reason: Reason = Field("", description="why, in words; the history keeps it")
-    dry_run: bool = Field(False, description="only tell what would become of each")
+    dry_run: bool = Field(False, description="change nothing; return the outcome for each")
 
 
 class ChangeIn(Form):

@@ -22,7 +22,8 @@ class WebhookIn(Form):
 
     name: Name = Field(description="by which it is listed, tested and deleted")
     url: Annotated[str, Field(min_length=8, max_length=2000, pattern=r"^[\x21-\x7e]+$")] = Field(
-        description="where it sends, https://host/path; kept encrypted and shown to nobody"
+        description="the address that it sends to, https://host/path; stored encrypted "
+        "and never shown"
     )
     on: Annotated[list[Kind], Field(min_length=1, max_length=50)] = Field(
         description="kinds of events; dots may stand for underscores"
@@ -38,7 +39,7 @@ class WebhookIn(Form):
 class WebhookResumeIn(Form):
     """How a webhook goes on."""
 
-    skip: Flag = Field(False, description="pass over what has happened until now")
+    skip: Flag = Field(False, description="skip events until now")
 
 
 class WebhookOut(BaseModel):

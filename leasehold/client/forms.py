@@ -259,7 +259,7 @@ class ActOptions(TypedDict, total=False):
         ids: job ids; or give 'selector'
         selector: which jobs; or give 'ids'
         reason: why, in words; the history keeps it
-        dry_run: only tell what would become of each
+        dry_run: change nothing; return the outcome for each
     """
 
     ids: Sequence[str] | None
@@ -279,7 +279,7 @@ class ActIn(ActOptions):
 
 
 class Acted(TypedDict):
-    """What became of an action on one job.
+    """The result of an action on one job.
 
     Attributes:
         error: why it could not be done; empty otherwise
@@ -395,13 +395,13 @@ class BatchLimitsIn(BatchLimitsOptions):
 
 
 class Batch(TypedDict):
-    """What became of a batch or an array."""
+    """The result of a batch or an array."""
 
     jobs: list[SubmittedItem]
 
 
 class Budget(TypedDict):
-    """What a project has used of its budget of this month."""
+    """A project's use of its budget of this month."""
 
     used_gpu_hours: float
     used_usd: float
@@ -427,7 +427,7 @@ class BulkChangeIn(TypedDict, total=False):
 
 
 class Bulk(TypedDict):
-    """What became of an action on many jobs.
+    """The result of an action on many jobs.
 
     Attributes:
         truncated: whether more jobs match than one request may act on
@@ -441,19 +441,19 @@ class Bulk(TypedDict):
 
 
 class Cause(TypedDict):
-    """Why something happened: a fact, and what decided where jobs were compared.
+    """A cause: a fact, and the deciding ground if jobs were compared.
 
     Attributes:
-        fact: what had happened
+        fact: the kind of fact
         subject: the job, node, policy or person that it is about, if any
-        round: in which it was decided; 0 where that does not matter
-        ground: what decided among jobs
-        rival: the job that is to have the workers, as far as it may be named
+        round: in which it was decided; 0 if that does not matter
+        ground: the reason of the choice among jobs
+        rival: the job that gets the workers, if the caller may see it
         lag_s: seconds by which the job lagged behind its share; of a job that has to wait, by which
             the other one lagged further
         gain: how many times as fast a job that moves will be
         worker_type: to which a job moves; empty for one that does not
-        text: the same in words; empty where there is nothing to say
+        text: the same in words; may be empty
     """
 
     fact: FactKind
@@ -500,7 +500,7 @@ class ClaimIn(ClaimOptions):
     """A volume claim in the job's pods.
 
     Attributes:
-        path: where it is mounted
+        path: its mount point
     """
 
     claim: str
@@ -522,13 +522,13 @@ class Cluster(TypedDict):
 
 
 class Dues(TypedDict):
-    """What a project's jobs are due together; its workers leave out those that two jobs share.
+    """The workers that a project's jobs are due together, without workers that two jobs share.
 
     Attributes:
         due_workers: workers on average that the allocation gives them
         received_workers: workers on average that they have had since the allocation came in force;
             null: no time has passed
-        owed_worker_s: worker-seconds that they were due since then, less what they have had
+        owed_worker_s: worker-seconds that they were due since then, less those they have had
         mean_rho: mean `rho` of its jobs; null: not known
         worst_rho: the largest of them
     """
@@ -569,7 +569,7 @@ class Event(TypedDict):
     """A line of history.
 
     Attributes:
-        cause: null where an earlier release wrote the line
+        cause: null if an earlier release wrote the line
     """
 
     event_id: int
@@ -597,7 +597,7 @@ class ExecOptions(TypedDict, total=False):
     """What may be left out of ``ExecIn``.
 
     Attributes:
-        stdin: what it reads, in base64; 256 KiB at most
+        stdin: its input, in base64; 256 KiB at most
         rank: beside which process of a gang; the first one by default
         node: the same by the name of its node
         timeout_s: after so long it is ended
@@ -610,7 +610,7 @@ class ExecOptions(TypedDict, total=False):
 
 
 class ExecIn(ExecOptions):
-    """A command to run where a job runs.
+    """A command to run inside a running job.
 
     Attributes:
         command: with its arguments; looked for on the job's PATH
@@ -644,13 +644,13 @@ class ExecPiece(TypedDict):
 
 
 class Explanation(TypedDict):
-    """Why a job is where it is.
+    """The reasons for a job's state.
 
     Attributes:
-        trouble: what keeps its pod from starting, or ended its last one
+        trouble: the problem that keeps its pod from starting, or ended its last one
         ahead: up to ten jobs right before it in the queue, in the order of the queue
         stderr_tail: the last lines that a failed job wrote to its standard error, 20 and 4 kB at
-            most; of its whole output where it ran in pods, which have one stream for both
+            most; of its whole output if it ran in pods, which have one stream for both
         granted: why it was given the lease that it holds
         ended: why its lease is coming to an end, or its last one has ended
         quotas: quotas that keep it waiting
@@ -676,11 +676,11 @@ class Explanation(TypedDict):
 
 
 class FieldProblem(TypedDict):
-    """What is wrong with one field.
+    """A problem with one field.
 
     Attributes:
         field: path, as in 'scale_factor.0'; empty for the whole request
-        value: what was given, shortened
+        value: the given value, shortened
     """
 
     field: str
@@ -692,8 +692,8 @@ class FitConfiguration(TypedDict):
     """One way in which a job could run.
 
     Attributes:
-        locality: `consolidated` where it must lie on one node
-        plan: by which it is launched, as a source of configurations says
+        locality: `consolidated` if it must lie on one node
+        plan: the plan of its launch, from a source of configurations
         workers: worker type -> workers of it; two of a mixed gang
     """
 
@@ -717,10 +717,10 @@ class FitItem(TypedDict):
 
 
 class Fit(TypedDict):
-    """Whether and where a job could run.
+    """Whether a job could run, and on which nodes.
 
     Attributes:
-        pod: the pod of rank 0, where the job says something about pods
+        pod: the pod of rank 0, if the job says something about pods
     """
 
     fits: bool
@@ -866,17 +866,17 @@ class Job(TypedDict):
         number: order of submission
         reason: why it waits, failed or was refused; a code
         scale_factor: workers at once
-        total_steps: of a job that has only a duration: its seconds; null where nobody has said
+        total_steps: of a job that has only a duration: its seconds; null if not given
         steps_done: of a job that has only a duration and reports nothing: seconds of it done
         submitted_s: seconds since the Unix epoch, as all moments
         ran_s: seconds for which it has held workers, waits left out
-        worker_type: what it runs on, `a100 + v100` if on both; or empty
+        worker_type: of its workers, `a100 + v100` if on both; or empty
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
             on a 1/n share of the present jobs; null: not known
-        gpu_use: share of the time in which its GPUs computed of late; null: not measured
+        gpu_use: recent share of time in which its GPUs computed; null: not measured
         idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
 
@@ -932,17 +932,17 @@ class JobWithSpec(TypedDict):
         number: order of submission
         reason: why it waits, failed or was refused; a code
         scale_factor: workers at once
-        total_steps: of a job that has only a duration: its seconds; null where nobody has said
+        total_steps: of a job that has only a duration: its seconds; null if not given
         steps_done: of a job that has only a duration and reports nothing: seconds of it done
         submitted_s: seconds since the Unix epoch, as all moments
         ran_s: seconds for which it has held workers, waits left out
-        worker_type: what it runs on, `a100 + v100` if on both; or empty
+        worker_type: of its workers, `a100 + v100` if on both; or empty
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
             on a 1/n share of the present jobs; null: not known
-        gpu_use: share of the time in which its GPUs computed of late; null: not measured
+        gpu_use: recent share of time in which its GPUs computed; null: not measured
         idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
 
@@ -982,7 +982,7 @@ class JobWithSpec(TypedDict):
 
 
 class KubernetesIn(TypedDict, total=False):
-    """What a job says about its pods; heeded where its nodes run pods.
+    """A job's settings for its pods; used if its nodes run pods.
 
     Attributes:
         requests: resource name -> quantity; limits are cpus and memory_bytes
@@ -994,7 +994,7 @@ class KubernetesIn(TypedDict, total=False):
         shm_bytes: most that /dev/shm may hold
         launch: start the command once per worker, or per node (torchrun)
         force_delete: whether a pod on a node that is long gone is deleted by force
-        template: a pod in Kubernetes' words, merged over what is made of the job
+        template: a pod in Kubernetes' words, merged over the pod made from the job
     """
 
     requests: Mapping[str, str]
@@ -1014,10 +1014,10 @@ class Launch(TypedDict):
     """How a lease's pod was launched on a node.
 
     Attributes:
-        image_s: seconds that its image took, most of them the pull
+        image_s: seconds for its image, most of them the pull
         launch_s: seconds from its being placed to its start
         ready_s: seconds from its being placed until it was ready
-        devices: what the node calls its accelerators; may be empty
+        devices: the node's names of its accelerators; may be empty
     """
 
     node: str
@@ -1032,7 +1032,7 @@ class Lease(TypedDict):
 
     Attributes:
         worker_type: of the workers, `a100 + v100` if of both
-        gpu_use: share of the time in which its GPUs computed of late; null: not measured
+        gpu_use: recent share of time in which its GPUs computed; null: not measured
         idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
 
@@ -1148,11 +1148,11 @@ class PairOptions(TypedDict, total=False):
 
 
 class PairIn(PairOptions):
-    """What sharing workers costs two jobs.
+    """The cost of sharing workers for two jobs.
 
     Attributes:
         part: speed of the job of `job_type` while they share, over its speed alone
-        with_part: likewise of the job of `with_job_type`
+        with_part: the same figure for the job of `with_job_type`
     """
 
     job_type: str
@@ -1163,11 +1163,11 @@ class PairIn(PairOptions):
 
 
 class Pair(TypedDict):
-    """What sharing workers costs two jobs.
+    """The cost of sharing workers for two jobs.
 
     Attributes:
         part: speed while they share, over the speed alone
-        with_part: likewise of the other job
+        with_part: the same figure for the other job
     """
 
     job_type: str
@@ -1293,7 +1293,7 @@ class Problem(TypedDict):
 
     Attributes:
         type: urn:leasehold:problem:CODE
-        detail: what happened, the value, and what to do
+        detail: the problem, the value, and the remedy
         instance: path of the request
         errors: every bad field
     """
@@ -1307,33 +1307,33 @@ class Problem(TypedDict):
 
 
 class ProjectIn(TypedDict, total=False):
-    """What a project may have.
+    """A project's limits to set.
 
     Attributes:
         weight: share relative to other projects
         inner_policy: among its own jobs
         max_workers: workers that its jobs may hold at once; null for any number
-        max_workers_of: worker type -> workers of it that its jobs may hold at once; what was set
-            stays where this is left out, as with the next three
+        max_workers_of: worker type -> workers of it that its jobs may hold at once; if left out, it
+            stays as set, like the next three
         max_workers_per_user: workers that the jobs of each of its users may hold; null for any
             number
-        max_workers_per_user_of: worker type -> workers of it, likewise
-        idle_quota: what becomes of what its jobs do not ask for of `max_workers` and
-            `max_workers_of`: `keep` it idle; `lend` it to projects that share, until its jobs ask;
-            or `share`: lend it, and use what others lend
+        max_workers_per_user_of: worker type -> workers of it that the jobs of each of its users may
+            hold
+        idle_quota: use of the part of `max_workers` and `max_workers_of` that its jobs do not ask
+            for: `keep` it idle; `lend` it to projects that share, until its jobs ask; or `share`:
+            lend it, and use workers that others lend
         max_jobs: jobs that have not ended; null for any number
-        entities: entities besides itself that its jobs may name; null for any; what was set stays
-            where this is left out
+        entities: entities besides itself that its jobs may name; null for any; if left out, it
+            stays as set
         job_types: patterns of job types besides `PROJECT/*` that its jobs may name; null for any;
-            what was set stays where this is left out
-        max_job_weight: largest weight of one of its jobs; null for any; what was set stays where
-            this is left out
-        budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; null for any;
-            what was set stays where this is left out
-        budget_usd: what these may cost in USD; null for any; what was set stays where this is left
-            out
-        budget_warning: part of a budget from which on it is warned of; null for 0.8; what was set
-            stays where this is left out
+            if left out, it stays as set
+        max_job_weight: largest weight of one of its jobs; null for any; if left out, it stays as
+            set
+        budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; null for any; if
+            left out, it stays as set
+        budget_usd: largest cost of these in USD; null for any; if left out, it stays as set
+        budget_warning: part of a budget from which on it is warned of; null for 0.8; if left out,
+            it stays as set
     """
 
     weight: float
@@ -1353,7 +1353,7 @@ class ProjectIn(TypedDict, total=False):
 
 
 class ProjectLimits(TypedDict):
-    """What a project may have."""
+    """A project's limits."""
 
     project: str
     weight: float
@@ -1373,7 +1373,7 @@ class ProjectLimits(TypedDict):
 
 
 class Project(TypedDict):
-    """A project with its limits and what it uses.
+    """A project with its limits and its use.
 
     Attributes:
         dues: null: no job of it waits for or holds workers
@@ -1399,11 +1399,11 @@ class QuotaInTheWay(TypedDict):
     """A quota that keeps a job waiting.
 
     Attributes:
-        owner: the user, where it is a quota of each; else empty
-        worker_type: of which workers; empty for all
+        owner: the user, if it is a quota of each; else empty
+        worker_type: of the workers; empty for all
         limit: workers, as it was set
-        allowed: workers that may be held now: the limit, and what is lent
-        shared: whether it is what several projects may hold together
+        allowed: workers that may be held now: the limit, and lent workers
+        shared: whether several projects share it
         held: workers held of it now
         asks: workers that the job asks for
         missing: by how much it is too small for the job to run now
@@ -1426,7 +1426,7 @@ class Ready(TypedDict):
     """Whether requests can be served.
 
     Attributes:
-        problems: what is wrong; told to callers with a token
+        problems: problems; only callers with a token see them
     """
 
     ready: bool
@@ -1449,9 +1449,9 @@ class ReservationOptions(TypedDict, total=False):
     """What may be left out of ``ReservationIn``.
 
     Attributes:
-        project: whose jobs may use them
-        user: likewise, who submitted them
-        job: likewise, the id of the only job
+        project: the project with the jobs that may use them
+        user: the user with the jobs that may use them
+        job: the id of the only job that may use them
     """
 
     project: str | None
@@ -1460,7 +1460,7 @@ class ReservationOptions(TypedDict, total=False):
 
 
 class ReservationIn(ReservationOptions):
-    """Workers to reserve; at least one of project, user and job says for whom.
+    """Workers to reserve; at least one of project, user and job names the owner.
 
     Attributes:
         name: unique among reservations
@@ -1478,7 +1478,7 @@ class ReservationIn(ReservationOptions):
 
 
 class Reservation(TypedDict):
-    """A reservation, its state (planned, in force, over), and what it has."""
+    """A reservation, its state (planned, in force, over), and its workers."""
 
     reservation: ReservationRule
     state: str
@@ -1488,7 +1488,7 @@ class Reservation(TypedDict):
 
 
 class ReservationRule(TypedDict):
-    """What was reserved."""
+    """The reserved workers, window and owner."""
 
     name: str
     worker_type: str
@@ -1537,7 +1537,7 @@ class SelectorIn(TypedDict, total=False):
 
 
 class SubmittedItem(TypedDict):
-    """What became of one job of a batch or an array.
+    """The result for one job of a batch or an array.
 
     Attributes:
         index: position in the request
@@ -1555,7 +1555,7 @@ class Submitted(TypedDict):
     """One job that was submitted.
 
     Attributes:
-        created: false where the client id was known already
+        created: false if the client id was known already
     """
 
     job_id: str
@@ -1576,7 +1576,7 @@ class ThroughputIn(ThroughputOptions):
     """A declared throughput.
 
     Attributes:
-        steps_per_s: steps/s of the whole job; 0 where it does not run
+        steps_per_s: steps/s of the whole job; 0 if it does not run
     """
 
     job_type: str
@@ -1585,7 +1585,7 @@ class ThroughputIn(ThroughputOptions):
 
 
 class Throughput(TypedDict):
-    """What is known of a job type on a worker type."""
+    """The known throughput of a job type on a worker type."""
 
     job_type: str
     scale_factor: int
@@ -1611,7 +1611,7 @@ class ThroughputsIn(TypedDict, total=False):
 
 
 class Throughputs(TypedDict):
-    """What is known."""
+    """The known throughputs."""
 
     throughputs: list[Throughput]
     pairs: list[Pair]
@@ -1665,7 +1665,7 @@ class UploadOptions(TypedDict, total=False):
     """What may be left out of ``UploadIn``.
 
     Attributes:
-        project: whose; 'default', or the token's project
+        project: its project; 'default', or the token's project
     """
 
     project: str | None
@@ -1685,7 +1685,7 @@ class Upload(TypedDict):
     """Code that is kept for a project's jobs.
 
     Attributes:
-        digest: what a job names as its 'upload'
+        digest: the value of a job's 'upload'
         size_bytes: packed
         created: whether it was not there before
     """
@@ -1697,11 +1697,11 @@ class Upload(TypedDict):
 
 
 class UsageOfGroup(TypedDict):
-    """What one group used; keys that were not asked for are null.
+    """The use of one group; keys that were not asked for are null.
 
     Attributes:
-        gpu_used_s: GPU-seconds of computing: utilisation times time; null where nobody measures
-        gpu_measured_s: GPU-seconds that were looked at
+        gpu_used_s: GPU-seconds of computing: utilisation times time; null if not measured
+        gpu_measured_s: GPU-seconds that were measured
     """
 
     project: str | None
@@ -1718,7 +1718,7 @@ class UsageOfGroup(TypedDict):
 
 
 class Usage(TypedDict):
-    """What was used in a window."""
+    """The use in a window."""
 
     since_s: float
     until_s: float
@@ -1752,7 +1752,7 @@ class WebhookIn(WebhookOptions):
 
     Attributes:
         name: by which it is listed, tested and deleted
-        url: where it sends, https://host/path; kept encrypted and shown to nobody
+        url: the address that it sends to, https://host/path; stored encrypted and never shown
         on: kinds of events; dots may stand for underscores
     """
 
@@ -1786,7 +1786,7 @@ class WebhookResumeIn(TypedDict, total=False):
     """How a webhook goes on.
 
     Attributes:
-        skip: pass over what has happened until now
+        skip: skip events until now
     """
 
     skip: bool
@@ -1807,7 +1807,7 @@ class Webhooks(TypedDict):
 
 
 class WhoAmI(TypedDict):
-    """Whom the token stands for."""
+    """The owner of the token and its rights."""
 
     subject: str
     role: str
@@ -1833,7 +1833,7 @@ class Worker(TypedDict):
 
 
 class WorkersIn(TypedDict):
-    """What a node may have.
+    """The workers that a node may have.
 
     Attributes:
         workers: how many of each worker type; no others
@@ -1846,7 +1846,7 @@ class SubmitJobsQuery(TypedDict, total=False):
     """What the query of ``submit_jobs`` may hold.
 
     Attributes:
-        dry_run: change nothing, tell where it could run
+        dry_run: change nothing; return where it could run
     """
 
     dry_run: bool | None
@@ -1934,7 +1934,7 @@ class FindUploadQuery(TypedDict, total=False):
     """What the query of ``find_upload`` may hold.
 
     Attributes:
-        project: whose; as of a job
+        project: its project, as of a job
     """
 
     project: str | None
@@ -1947,7 +1947,7 @@ class ReadLogQuery(TypedDict, total=False):
         follow: go on until the job has ended
         tail_bytes: only the last bytes of each stream
         stream: which
-        attempt: which attempt; the newest unless told
+        attempt: the attempt; the newest by default
         attempts: all: every attempt that is kept; not together with attempt
         since: ATTEMPT/NODE/STREAM/OFFSET: known until there
     """
@@ -1967,7 +1967,7 @@ class ListEventsQuery(TypedDict, total=False):
         subject_kind: about what
         subject: id or name
         kind: any of these
-        actor: by whom
+        actor: the acting user
         since_s: at that time or later
         until_s: before that time
         project: only this project's
@@ -2006,7 +2006,7 @@ class ListLeasesQuery(TypedDict, total=False):
     """What the query of ``list_leases`` may hold.
 
     Attributes:
-        idle: only those whose GPUs hardly compute, the longest idle first
+        idle: only those with GPUs that hardly compute, the longest idle first
     """
 
     idle: bool | None
@@ -2046,7 +2046,7 @@ class ForgetThroughputsQuery(TypedDict, total=False):
     """What the query of ``forget_throughputs`` may hold.
 
     Attributes:
-        job_type: whose figures are forgotten
+        job_type: the job type with the figures to forget
     """
 
     job_type: str | None

@@ -154,7 +154,7 @@ def test_a_token_that_is_refused_later_is_told_once_with_what_to_do(node, schedu
             await node.until(lambda: len(scheduler.requests) > refused + 5)
             (line,) = told()
             assert "refuses this agent's token" in line
-            assert "node 'n1' was enrolled anew" in line
+            assert "node 'n1' was enrolled again" in line
             assert "remove its agent.token and start it with a new enrolment" in line
             scheduler.tokens = good
             await node.until(lambda: "takes this agent's token again" in caplog.text)

@@ -177,7 +177,7 @@ def test_the_next_agent_gives_the_code_to_a_pod_that_it_finds(play, make_lease, 
 
 def test_code_that_nobody_has_ends_the_lease_as_failed(play, make_lease, tmp_path):
     async def scene(stage):
-        scheduler = Scheduler(InputError("node 'n1' has no lease 1 whose uploaded code is kept"))
+        scheduler = Scheduler(InputError("node 'n1' has no lease 1 with uploaded code kept"))
         pod = await pod_with_code(stage, make_lease, scheduler)
         bringing = asyncio.create_task(Bringer(stage, pod, tmp_path / "code").run())
         await stage.until(lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp"))
