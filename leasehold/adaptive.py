@@ -152,7 +152,7 @@ class Figures(TypedDict):
 
 
 class AdaptiveBatches:
-    """Global batches whose size changes; give them to a ``LeaseIterator`` as its data.
+    """Global batches of variable size; give them to a ``LeaseIterator`` as its data.
 
     Every sample comes once per epoch, in the order of ``GlobalBatches``, for all sizes and numbers
     of processes. A step counts as the number of steps of the initial batch that it is worth, so

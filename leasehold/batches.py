@@ -174,7 +174,7 @@ class GlobalBatches:
 
 
 def _paces_of_environment(world_size: int) -> tuple[float, ...]:
-    """Return the paces of a mixed gang of so many processes; empty if there are none."""
+    """Return the paces of a mixed gang of so many processes; empty without such a gang."""
     text = os.environ.get(PACES_VARIABLE, "")
     if not text:
         return ()

@@ -1,4 +1,4 @@
-"""What a job may tell its agent at most; the same figures as in ``scheduler.protocol.bounds``.
+"""Bounds of a job's reports to its agent; the same figures as in ``scheduler.protocol.bounds``.
 
 This package imports the standard library only, so they are stated here too; a test compares them.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 #: Greatest number of steps: what a double, a JSON reader and a database's column all hold exactly.
 MOST_COUNT: Final = 2**53 - 1
-#: Shortest and longest time of a step, and step times that a job may tell.
+#: Shortest and longest time of a step, and most step times in a report.
 SHORTEST_S: Final = 1e-9
 LONGEST_S: Final = 1e9
 MOST_STEP_TIMES: Final = 32

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OWNER_FILE = ".leasehold-job"
 #: Is in each checkpoint that this module has written; the module removes no others.
 WRITTEN_FILE = ".leasehold-checkpoint"
-#: Variable with the id of a job whose checkpoints this job may take over.
+#: Variable with the id of a job; this job may take over its checkpoints.
 ADOPT_VARIABLE = "LEASEHOLD_TAKE_CHECKPOINTS_OF"
 
 
@@ -44,7 +44,7 @@ class Checkpoints:
         token: fencing token of this attempt; 0 outside a lease, without fencing.
         keep: how many checkpoints are kept.
         job_id: id of the owner; empty outside a lease, without an owner.
-        adopts: id of the job whose checkpoints this job continues from; empty: no job.
+        adopts: id of a job; this job continues from its checkpoints; empty: no job.
     """
 
     folder: Path
@@ -135,7 +135,7 @@ class Checkpoints:
             )
 
     def newest(self) -> int:
-        """Return the steps of the newest whole checkpoint, 0 if there is none."""
+        """Return the steps of the newest whole checkpoint, 0 without a checkpoint."""
         found = self._whole()
         return found[-1][0] if found else 0
 
@@ -195,7 +195,7 @@ def _place(file: Path, marker: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Write a file or folder through to the disk, where the file system can."""
+    """Write a file or folder through to the disk, if the file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -90,7 +90,7 @@ class Gang:
 
         Args:
             finished_step: the last step of the job, if this process has done it. The others then go
-                on to that step too, whatever was proposed.
+                on to that step too, regardless of the proposals.
         """
         if finished_step is not None:
             with contextlib.suppress(OSError):

@@ -256,7 +256,7 @@ def _total_steps(data: object, given: int | None, told: Surroundings) -> int:
         return len(data)  # type: ignore[arg-type]
     except TypeError:
         raise ValueError(
-            "nobody says how many steps there are; give total_steps, or submit the job with it"
+            "the number of steps is unknown; give total_steps, or submit the job with it"
         ) from None
 
 

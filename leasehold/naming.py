@@ -65,7 +65,7 @@ async def meaning(
 async def meanings(
     word: str, ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
 ) -> tuple[str, ...]:
-    """Return the ids of the jobs that a word that is no id means, where it may mean an array.
+    """Return the ids of the jobs that a word other than an id means, if it may mean an array.
 
     An array's name means all its elements, including ended ones. Otherwise the rules of ``meaning``
     apply.

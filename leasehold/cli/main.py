@@ -135,7 +135,7 @@ COMMANDS = {
     "exec": LazyCommand(
         module="leasehold.cli.service.execute",
         attribute="command",
-        summary="Run a command where a job runs, end with its exit code.",
+        summary="Run a command inside a running job, end with its exit code.",
     ),
     "run": LazyCommand(
         module="leasehold.cli.service.run",
@@ -155,22 +155,22 @@ COMMANDS = {
     "explain": LazyCommand(
         module="leasehold.cli.service.job",
         attribute="explain",
-        summary="Say why a job waits, and until when.",
+        summary="Show why a job waits, and until when.",
     ),
     "watch": LazyCommand(
         module="leasehold.cli.service.watch",
         attribute="watch",
-        summary="Show what happens, as it happens.",
+        summary="Follow the history.",
     ),
     "logs": LazyCommand(
         module="leasehold.cli.service.logs",
         attribute="logs",
-        summary="Print or follow what a job prints.",
+        summary="Print or follow a job's output.",
     ),
     "cancel": LazyCommand(
         module="leasehold.cli.service.act",
         attribute="cancel",
-        summary="End jobs for good.",
+        summary="Cancel jobs.",
     ),
     "hold": LazyCommand(
         module="leasehold.cli.service.act",
@@ -220,7 +220,7 @@ COMMANDS = {
     "approve": LazyCommand(
         module="leasehold.cli.service.nodes",
         attribute="approve",
-        summary="Say which workers a node may have.",
+        summary="Set the workers that a node may have.",
     ),
     "policy": LazyCommand(
         module="leasehold.cli.service.policy",
@@ -240,7 +240,7 @@ COMMANDS = {
     "usage": LazyCommand(
         module="leasehold.cli.service.usage",
         attribute="usage",
-        summary="Show worker-hours: who used what, and how much of it.",
+        summary="Show worker-hours by project, user, job type and more.",
     ),
     "throughputs": LazyCommand(
         module="leasehold.cli.service.throughputs",
@@ -320,7 +320,7 @@ def _tell_usage(error: Any) -> int:
         typer.echo(error.format_message(), err=True, nl=False)
         return int(error.exit_code)
     context = getattr(error, "ctx", None)
-    hint = "" if context is None else f"  `{context.command_path} --help` tells what there is\n"
+    hint = "" if context is None else f"  see `{context.command_path} --help`\n"
     said = _of_value(error) or error.format_message()
     sys.stderr.write(f"leasehold: {_one_line(said)}\n{hint}")
     return int(error.exit_code)

@@ -16,7 +16,7 @@ ClusterSpec: TypeAlias = Annotated[
     str, typer.Option("--cluster", help="A spec such as v100:36,p100:36,k80:36, or a YAML file.")
 ]
 TraceFormat: TypeAlias = Annotated[
-    str, typer.Option("--format", help="The trace's format; told by its content by default.")
+    str, typer.Option("--format", help="The trace's format; detected from its content by default.")
 ]
 Window: TypeAlias = Annotated[
     str | None,
@@ -50,12 +50,12 @@ Locality: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--locality",
-        help="Heed that gangs are slower on several nodes: rows TYPE_unconsolidated of the table.",
+        help="Use the slower rows TYPE_unconsolidated of the table for gangs on several nodes.",
     ),
 ]
 Batches: TypeAlias = Annotated[
     str | None,
-    typer.Option("--batches", help="YAML file of the job types whose batch may change."),
+    typer.Option("--batches", help="YAML file of the job types with a variable batch."),
 ]
 Limit: TypeAlias = Annotated[
     int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")

@@ -246,7 +246,7 @@ class AsyncClient(ClusterCalls):
             selector: instead: ``status``, ``project``, ``job_type``, ``name``, ``owner``,
                 ``labels``.
             reason: why; the history keeps it.
-            dry_run: only report what would happen to each job.
+            dry_run: only report the outcome for each job.
         """
         # A server of the previous release knows neither.
         how = {name: value for name, value in (("reason", reason), ("dry_run", dry_run)) if value}

@@ -177,7 +177,7 @@ class Client:
             ClientError: a filter cannot be used.
         """
         page = self._run(self._inner._first_jobs(filters))  # noqa: SLF001 - its other face
-        return self._each(self._inner._jobs_from(filters, page))  # noqa: SLF001 - likewise
+        return self._each(self._inner._jobs_from(filters, page))  # noqa: SLF001 - as above
 
     def events(self, **filters: Unpack[forms.ListEventsQuery]) -> Iterator[forms.Event]:
         """Return lines of the history as they are written, without end; each one once.
@@ -189,7 +189,7 @@ class Client:
             ClientError: a filter cannot be used.
         """
         after = self._run(self._inner._first_event(filters))  # noqa: SLF001 - its other face
-        return self._each(self._inner._events_from(filters, after))  # noqa: SLF001 - likewise
+        return self._each(self._inner._events_from(filters, after))  # noqa: SLF001 - as above
 
     def log_pieces(
         self,

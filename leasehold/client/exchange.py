@@ -342,7 +342,7 @@ class Exchange:
             return self._away(error), self.patience.away_s
         told = UnreachableError(
             f"the scheduler at {self.connection.server} stands by, and the leader that it names "
-            f"({leader.partition('/v1')[0]}) does not answer; somebody takes over in some seconds",
+            f"({leader.partition('/v1')[0]}) does not answer; a standby takes over in some seconds",
             why="leader",
         )
         return told, self.patience.busy_s
@@ -358,9 +358,9 @@ class Exchange:
         server, why = self.connection.server, _why(error)
         said = {
             "certificate": f"the certificate of {server} is not trusted: {error}",
-            "plain": f"what answers at {server} does not speak https; is its address "
+            "plain": f"{server} does not speak https; is its address "
             f"http://{server.partition('://')[2]}?",
-            "name": f"nobody knows the name of the server {server}: {error}",
+            "name": f"DNS does not know the server {server}: {error}",
             "silence": f"the scheduler at {server} has not answered for "
             f"{self.patience.timeout_s:g} s",
             "broken": f"the scheduler at {server} broke off: {error}",

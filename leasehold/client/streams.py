@@ -27,7 +27,7 @@ class ServerEvent:
     """One message of a stream.
 
     Attributes:
-        event_id: where to resume after it; empty if it has none.
+        event_id: where to resume after it; may be empty.
         kind: its name; ``message`` by default.
         data: its content.
     """

@@ -15,7 +15,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTimesSection:
-    """How often the agent does what it does."""
+    """The intervals of the agent's work."""
 
     report_every_s: float = setting(10.0, "Seconds between reports without news.", ge=0.1)
     progress_every_s: float = setting(5.0, "Seconds between reports of mere progress.", ge=0.1)
@@ -35,7 +35,7 @@ class StartTimeoutSection:
         1800.0, "For each container of the pod: its image's pull, and its start.", gt=0
     )
     trouble_s: float = setting(
-        120.0, "While Kubernetes says what is wrong, and that may go away by itself.", gt=0
+        120.0, "While Kubernetes reports a problem that may go away by itself.", gt=0
     )
     process_s: float = setting(120.0, "Until the local processes of a lease are there.", gt=0)
 
@@ -64,7 +64,7 @@ class PodsSection:
     )
     guard_image: str = setting(
         "",
-        "Image with this program, for the container that ends a pod whose agent is gone.",
+        "Image with this program, for the container that ends a pod if its agent is gone.",
         variables=("LEASEHOLD_GUARD_IMAGE",),
     )
     code_image: str = setting(
@@ -85,9 +85,9 @@ class PodsSection:
     )
     foreign_pods: str = setting(
         "watch",
-        "Who counts the accelerators that pods of others hold: watch (this agent, by reading all "
-        "pods on its node), NAMESPACE/NAME (ConfigMaps of `leasehold count-pods`), or nobody if "
-        "empty.",
+        "How accelerators that pods of others hold are counted: watch (this"
+        " agent reads all pods on its node), NAMESPACE/NAME (ConfigMaps of "
+        "`leasehold count-pods`), or empty: not counted.",
     )
     pod_security: str = setting(
         "any",
@@ -154,11 +154,12 @@ class AgentConfig:
         "What runs the jobs: process (local processes), kubernetes (pods of this node), or the "
         "name of a plugin.",
     )
-    backend_options: Mapping[str, str] = setting(_NONE, "What the backend of a plugin is told.")
+    backend_options: Mapping[str, str] = setting(_NONE, "Options for the backend of a plugin.")
     isolation: str = setting(
         "auto",
-        "Whether local processes of different owners, and of different jobs, are kept apart: where "
-        "the agent is root and has bubblewrap (auto), at any price (required), or not (off).",
+        "Whether local processes of different owners, and of different jobs, are kept apart: "
+        "auto (if the agent is root and has bubblewrap), required (else the agent refuses to "
+        "start), or off.",
         choices=("auto", "required", "off"),
     )
     job_devices: tuple[str, ...] = setting(
@@ -189,7 +190,7 @@ def read_toleration(text: str) -> Mapping[str, str]:
 
 
 def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with an agent's settings beyond their types, with the places."""
+    """Return the problems of an agent's settings beyond their types, with the places."""
     problems = []
     if not config.servers:
         problems.append(f"{origins['servers']}: servers: is empty; name the scheduler's address")
@@ -198,7 +199,7 @@ def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
     counted = config.kubernetes.foreign_pods
     if counted not in {"", "watch"} and counted.count("/") != 1:
         place = f"{origins['kubernetes.foreign_pods']}: kubernetes.foreign_pods"
-        problems.append(f"{place}: '{counted}' names nobody; give watch, or NAMESPACE/NAME")
+        problems.append(f"{place}: '{counted}' is not valid; give watch, or NAMESPACE/NAME")
     for text in config.kubernetes.tolerations:
         try:
             read_toleration(text)

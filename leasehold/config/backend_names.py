@@ -1,4 +1,4 @@
-"""What can run an agent's jobs: ours, and plugins of the group ``leasehold.backends``, by name."""
+"""The backends of agents, by name: ours, and plugins of the group ``leasehold.backends``."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def make_backend(config: AgentConfig, environment: Mapping[str, str]) -> NodeBac
     """Make the backend that a configuration names.
 
     Raises:
-        InputError: there is none of that name, or it is a plugin's and cannot be used.
-        MissingExtraError: what it needs is not installed.
+        InputError: its name is unknown, or it is a plugin's and cannot be used.
+        MissingExtraError: a package that it needs is not installed.
     """
     if problem := unknown_backend(config.backend):
         raise InputError(problem)
@@ -53,7 +53,7 @@ def _of_plugin(config: AgentConfig, environment: Mapping[str, str]) -> NodeBacke
     try:
         make: Callable[[AgentConfig, Mapping[str, str]], Any] = plugin.load()
         made = make(config, environment)
-    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+    except Exception as error:  # for any error of a plugin, the message names the plugin
         raise InputError(f"{_called(plugin)} failed: {type(error).__name__}: {error}") from error
     if not isinstance(made, NodeBackend):
         raise InputError(

@@ -40,7 +40,7 @@ def setting(
     """Declare a setting.
 
     Args:
-        default: the value where nobody gives one; None where it is derived or absent.
+        default: the value if none is given; None if it is derived or absent.
         help: one sentence.
         ge: smallest allowed value.
         gt: value that it must exceed.
@@ -68,13 +68,13 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingInfo:
-    """What is known of a setting.
+    """The description of a setting.
 
     Attributes:
         key: ``section.name``, or a name alone outside of sections.
         kind: ``int``, ``float``, ``bool``, ``str`` or ``Mapping``.
         optional: whether it may be absent.
-        default: the value where nobody gives one.
+        default: the value if none is given.
         help: one sentence.
         bounds: (name, value) of ``ge``, ``gt`` and ``le``.
         choices: the allowed words; any if empty.
@@ -103,7 +103,7 @@ class SettingInfo:
 
     @property
     def words(self) -> str:
-        """What it takes, in words."""
+        """Its values, in words."""
         if self.choices:
             return " or ".join(self.choices)
         if self.kind is Mapping:
@@ -115,7 +115,7 @@ class SettingInfo:
         """Turn text of the environment into a value.
 
         Raises:
-            ValueError: it is malformed; says what is allowed.
+            ValueError: it is malformed; lists the allowed forms.
         """
         stripped = text.strip()
         if self.optional and stripped.lower() in {"", "none"}:
@@ -143,7 +143,7 @@ class SettingInfo:
         """Return a value in the setting's type.
 
         Raises:
-            ValueError: it has another type or is out of range; says what would be right.
+            ValueError: it has another type or is out of range; names the right one.
         """
         if value is None and self.optional:
             return None

@@ -1,4 +1,4 @@
-"""From sources to one checked configuration; everything that is wrong is told at once."""
+"""From sources to one checked configuration; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PARAMETERS = "policy.parameters."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Generic[C]):
-    """A configuration and where it comes from.
+    """A configuration and the origins of its values.
 
     Attributes:
-        config: checked; what can be derived is filled in.
+        config: checked; derived values are filled in.
         origins: key -> file, variable, flag, ``default`` or ``derived``.
         path: the file that was read, or None.
-        warnings: what is out of date, a line each with the file, variable or flag.
+        warnings: settings that are out of date, a line each with the file, variable or flag.
     """
 
     config: C
@@ -63,7 +63,7 @@ def load_config(
             need not be here.
 
     Raises:
-        ConfigError: lists every problem with the file, variable or flag where it stands.
+        ConfigError: lists every problem with its file, variable or flag.
     """
 
     def all_checks(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
@@ -92,12 +92,12 @@ def load_agent_config(
 
     Args:
         path: the file; by default the one that ``LEASEHOLD_AGENT_CONFIG`` names, else
-            ``agent.toml`` where the daemon's would lie.
+            ``agent.toml`` in the folder of the daemon's.
         environment: the process' own by default.
         flags: key -> (flag as the user wrote it, value); a value None was not given.
 
     Raises:
-        ConfigError: lists every problem with the file, variable or flag where it stands.
+        ConfigError: lists every problem with its file, variable or flag.
     """
     return _load(
         AgentConfig,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig, ServerSection
 
 _BUNDLED = "bundled"
-#: Twice what an agent's request for news takes where there are none, unless it is told otherwise.
+#: Twice the default time of an agent's request for news without any news.
 LEAST_TIMEOUT_S: Final = 30.0
 
 
@@ -82,7 +82,7 @@ def networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, 
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -111,7 +111,7 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 def remarks(config: object, origins: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for everything that works, and not as one would think, with its origin."""
-    leases = getattr(config, "leases", None)  # an agent has none
+    leases = getattr(config, "leases", None)  # an agent has no such section
     if leases is not None and leases.node_timeout_s < LEAST_TIMEOUT_S:
         yield (
             f"{origins['leases.node_timeout_s']}: leases.node_timeout_s: {leases.node_timeout_s:g} "
@@ -166,7 +166,7 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
         yield (
             "server.no_auth",
             (
-                f"everybody who reaches {server.host} would be an administrator; listen on "
+                f"anyone that reaches {server.host} would be an administrator; listen on "
                 "127.0.0.1 or use tokens"
             ),
         )
@@ -244,7 +244,7 @@ def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
         return
     for key, url in (("oidc.issuer", oidc.issuer), ("oidc.jwks_url", oidc.jwks_url)):
         if url is not None and not is_safe_url(url):
-            yield key, f"'{url}' is no https address; what is fetched there could be anybody's"
+            yield key, f"'{url}' is no https address; anyone on the way could change its answer"
     if not oidc.audience:
         yield "oidc.audience", "none is given; tokens made for others would be taken"
     if not oidc.groups:
@@ -280,7 +280,7 @@ def _check_places(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 
 def _url_problem(url: str) -> str:
-    """Return what is wrong with the URL of a known kind of database; empty for nothing."""
+    """Return the problem with the URL of a known kind of database; empty if it is valid."""
     if url.startswith("sqlite:"):
         if url.removeprefix("sqlite:///").partition("?")[0] in {"", ":memory:"}:
             return "a SQLite database in memory cannot be shared; name a file: sqlite:////PATH"

@@ -9,7 +9,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Shortest token that somebody may give; what the daemon makes has 46 characters.
+#: Shortest token that a user may give; the daemon's own have 46 characters.
 SHORTEST: Final = 32
 
 
@@ -29,7 +29,7 @@ def read_secret(path: Path, what: str) -> str:
 
 
 def read_given_token(path: Path) -> str:
-    """Return the administrator's token that somebody has put into a file.
+    """Return the administrator's token that a user has put into a file.
 
     Raises:
         InputError: the file cannot be read, or the token in it is too short to be safe.

@@ -11,7 +11,7 @@ from leasehold.config.fields import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSection:
-    """Where the daemon listens, and what it lets in."""
+    """The daemon's addresses, and its limits on requests."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for all.")
     port: int = setting(8642, "Port to listen on; 0 for any free one.", ge=0, le=65535)
@@ -27,7 +27,7 @@ class ServerSection:
     tls_cert: str | None = setting(None, "PEM file with the certificate and its chain.")
     tls_key: str | None = setting(None, "PEM file with the certificate's private key.")
     no_auth: bool = setting(
-        False, "Ask for no tokens: everybody is an administrator. Only on a loopback address."
+        False, "Ask for no tokens: every caller is an administrator. Only on a loopback address."
     )
     admin_token_file: str | None = setting(
         None, "File with an administrator's token, instead of a first one that the daemon makes."
@@ -51,7 +51,7 @@ class ServerSection:
     )
     connections_per_address: int | None = setting(
         None,
-        "Connections of one address on which nobody has shown a valid token yet.",
+        "Connections of one address without a valid token so far.",
         ge=1,
         derived="a quarter of connections",
     )
@@ -67,8 +67,8 @@ class ServerSection:
     )
     trusted_proxies: str = setting(
         "",
-        "Addresses and networks, separated by commas, whose X-Forwarded-For and -Proto are "
-        "believed.",
+        "Addresses and networks, separated by commas, with trusted "
+        "X-Forwarded-For and -Proto headers.",
     )
     shutdown_s: float = setting(
         10.0, "How long open requests may take to finish when the daemon stops.", ge=0
@@ -77,7 +77,7 @@ class ServerSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcSection:
-    """An identity provider (OpenID Connect) whose tokens are taken beside the scheduler's own."""
+    """An identity provider (OpenID Connect); its tokens work beside the scheduler's own."""
 
     issuer: str | None = setting(
         None, "Its address, as its tokens name it; without it no such tokens are taken."
@@ -87,11 +87,11 @@ class OidcSection:
         {}, "Group -> role, or role:project,project for viewer and user. In a file."
     )
     groups_claim: str = setting(
-        "groups", "Claim with somebody's groups; dots lead into objects: realm_access.roles."
+        "groups", "Claim with the user's groups; dots lead into objects: realm_access.roles."
     )
-    subject_claim: str = setting("sub", "Claim that names somebody: sub, email, ...")
+    subject_claim: str = setting("sub", "Claim that names the user: sub, email, ...")
     subject_prefix: str = setting(
-        "oidc-", "Put before that name, so that nobody is taken for the owner of a token made here."
+        "oidc-", "Put before that name, so that it differs from the owners of tokens made here."
     )
     jwks_url: str | None = setting(
         None, "Where its keys are.", derived="the issuer's discovery document"
@@ -179,7 +179,8 @@ class EngineSection:
     )
     patience_s: float = setting(
         86_400.0,
-        "Longest time for which a lease is kept from whoever is due: min_run_time_s, lost work.",
+        "Longest time for which a lease is protected from the job that is "
+        "due: min_run_time_s, lost work.",
         ge=0,
     )
     tick_s: float = setting(
@@ -213,17 +214,17 @@ class LeasesSection:
 
     margin_s: float = setting(
         2.0,
-        "After a deadline, until workers are granted again whose release nobody confirmed.",
+        "After a deadline, until workers are granted again if their release is not confirmed.",
         gt=0,
     )
     notice_s: float = setting(
         5.0,
-        "From the notice to SIGTERM, where a job asks for nothing else. A plan leaves room for it.",
+        "From the notice to SIGTERM, if a job sets no other time. A plan leaves room for it.",
         ge=0,
     )
     grace_s: float = setting(
         5.0,
-        "From SIGTERM to SIGKILL, where a job asks for nothing else. A plan leaves room for it.",
+        "From SIGTERM to SIGKILL, if a job sets no other time. A plan leaves room for it.",
         ge=0,
     )
     node_timeout_s: float = setting(
@@ -255,25 +256,25 @@ class IdleSection:
         le=100,
     )
     after_s: float = setting(
-        900.0, "A job that has been idle for so long is told in the history; 0: never.", ge=0
+        900.0, "The history reports a job that has been idle for so long; 0: never.", ge=0
     )
     stop_after_s: float = setting(
         0.0, "A job that has been idle for so long is ended as failed, `idle`; 0: never.", ge=0
     )
     exempt_projects: tuple[str, ...] = setting(
-        (), "Projects whose jobs are told, and never ended for that."
+        (), "Projects with jobs that are reported as idle, but never ended for that."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSection:
-    """What is forgotten, and when."""
+    """The time after which data is deleted."""
 
     finished_days: float = setting(
-        30.0, "How long jobs that have ended are kept; inf for ever.", gt=0, endless=True
+        30.0, "How long jobs that have ended are kept; inf for no limit.", gt=0, endless=True
     )
     history_days: float = setting(
-        90.0, "How long lines of history are kept; inf for ever.", gt=0, endless=True
+        90.0, "How long lines of history are kept; inf for no limit.", gt=0, endless=True
     )
     log_bytes: int = setting(16 * 2**20, "Output kept of each attempt, node and stream.", ge=4096)
 
@@ -301,7 +302,7 @@ class LeadershipSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputsSection:
-    """What is known of job types before they run."""
+    """Known throughputs of job types, before they run."""
 
     path: str | None = setting(
         None, "Table to declare at every start: a CSV or JSON file, or `bundled`."
@@ -309,7 +310,7 @@ class ThroughputsSection:
     learn: bool = setting(True, "Let measured throughputs replace declared and estimated ones.")
     least_s: float = setting(5.0, "Shortest stretch of running that counts as a measurement.", gt=0)
     tolerance: float = setting(
-        0.05, "Relative change of a throughput below which the policy is not told.", gt=0
+        0.05, "Smallest relative change of a throughput that is passed to the policy.", gt=0
     )
     sources: tuple[str, ...] = setting(
         (), "Plugins that know further ways to run jobs, by the names of their entry points."
@@ -322,7 +323,7 @@ class KubernetesSection:
 
     agent_account: str | None = setting(
         None,
-        "Service account, as namespace/name, whose pods may enrol as the agents of their nodes.",
+        "Service account, as namespace/name; its pods may enrol as the agents of their nodes.",
     )
     audience: str = setting("leasehold", "Audience that those pods' tokens must be made for.")
     approved_label: str | None = setting(
@@ -346,7 +347,7 @@ class IsolationSection:
 
     first_uid: int = setting(
         1_900_000_000,
-        "First uid of jobs. Owners keep what they were given where it changes.",
+        "First uid of jobs. Owners keep their uids if it changes.",
         ge=65_536,
     )
     uids: int = setting(65_536, "How many there are, one for each owner within a project.", ge=1)
@@ -354,7 +355,7 @@ class IsolationSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhooksSection:
-    """How webhooks send, and where they may send to."""
+    """How webhooks send, and the addresses that are allowed."""
 
     allowed_networks: tuple[str, ...] = setting(
         (),
@@ -370,7 +371,7 @@ class WebhooksSection:
     )
     longest_pause_s: float = setting(600.0, "Longest wait between two tries.", gt=0)
     pause_after_s: float = setting(
-        86_400.0, "A webhook that has failed for so long is paused until somebody resumes it.", gt=0
+        86_400.0, "A webhook that has failed for so long is paused until a user resumes it.", gt=0
     )
 
 
@@ -410,14 +411,14 @@ class ServerConfig:
     """All settings of the daemon."""
 
     PREFIX: ClassVar[str] = "LEASEHOLD_"
-    #: What names the file, what it is called where it usually lies, and what lists the settings.
+    #: The variable that names the file, its usual name, and the command that lists the settings.
     NAMED_BY: ClassVar[str] = "LEASEHOLD_CONFIG"
     FILE: ClassVar[str] = "leasehold.toml"
     REFERENCE: ClassVar[str] = "leasehold config reference"
-    #: Settings that are gone -> what is so without them. A source that still gives one is read with
+    #: Removed settings -> the behaviour without them. A source that still gives one is read with
     #: a warning for one release.
     GONE: ClassVar[Mapping[str, str]] = {
-        "engine.stay": "a job moves only for a gain that is certain, whatever is set",
+        "engine.stay": "a job always moves only for a gain that is certain",
     }
 
     state_dir: str | None = setting(

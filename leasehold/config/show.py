@@ -1,4 +1,4 @@
-"""The configuration for people: what is in force and where it comes from, and the reference."""
+"""The configuration for people: values in force with their origins, and the reference."""
 
 from __future__ import annotations
 

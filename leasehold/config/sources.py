@@ -19,7 +19,7 @@ _AGENT_PREFIX = "LEASEHOLD_AGENT__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A value that somebody gave.
+    """A given value.
 
     Attributes:
         value: in the setting's type.
@@ -32,7 +32,7 @@ class Given:
 
 @dataclass(slots=True, kw_only=True)
 class SettingSource:
-    """The values of one source by key; what is wrong with it, and what is out of date, by lines."""
+    """The values of one source by key; its problems and out-of-date settings, by lines."""
 
     values: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -169,7 +169,7 @@ def _take(
 
 
 def _close(key: str, settings: Mapping[str, SettingInfo]) -> list[str]:
-    """Return a setting whose name is close, in a section whose name is close; or none.
+    """Return a setting with a similar name, in a section with a similar name; or none.
 
     A section that is right makes keys alike that have nothing else in common.
     """
@@ -194,7 +194,7 @@ def _unknown(root: type[Any], key: str, settings: Mapping[str, SettingInfo]) -> 
 
 
 def mask(key: str, text: str) -> str:
-    """Return a setting's text without what is secret of it: a database's password, keys."""
+    """Return a setting's text without its secrets: a database's password, keys."""
     if key == "secrets.keys":
         return "***"
     if key != "store.url":

@@ -89,7 +89,7 @@ class AgentOptions:
 async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None) -> None:
     """Run an agent until ``stop`` is set or the call is cancelled.
 
-    If the call is cancelled, the jobs go on, whatever the options say.
+    If the call is cancelled, the jobs go on, with any options.
 
     Raises:
         InputError: an option cannot be used.

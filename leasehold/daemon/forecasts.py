@@ -81,7 +81,7 @@ class SimulatedForecaster:
             return replace(explanation, forecast=f"no forecast: {self._problem}")
         times = self._forecast.times.get(explanation.job_id)
         if times is None:
-            return replace(explanation, forecast="no forecast: the job may not run at present")
+            return replace(explanation, forecast="no forecast: the job may not run now")
         starts, completes = times.start_s, times.completion_s
         running = explanation.reason is None
         return replace(
@@ -104,7 +104,7 @@ class SimulatedForecaster:
         if times.completion_s is not None:
             return "by a replay of the cluster from now on; no job joins, nothing fails"
         others = [o for o, entry in self._forecast.times.items() if entry.unknown and o != job_id]
-        because = f"; nobody knows when {names_of(others)} will be done" if others else ""
+        because = f"; it is unknown when {names_of(others)} will be done" if others else ""
         return f"unknown: the replay of the cluster from now on did not come to its end{because}"
 
     async def _make(self, copied: Callable[[], Awaitable[ControlCopy]], now_s: float) -> None:

@@ -124,7 +124,9 @@ class TokenReviewer:
             approved[worker_type] = int(value)
         if not approved:
             _log.warning(
-                "no label %s/TYPE of node %s says what it may have", self._approved_label, node
+                "no label %s/TYPE of node %s names the workers that it may have",
+                self._approved_label,
+                node,
             )
         return approved
 

@@ -1,6 +1,6 @@
 """Sends messages of webhooks, only to addresses that the operator allows.
 
-A user who registers a webhook makes the scheduler call an address. So the name is resolved, every
+By registering a webhook, a user makes the scheduler call an address. So the name is resolved, every
 resulting address is checked, and the connection goes to a checked one. A name that resolves
 differently a moment later has no effect. Redirects are not followed, proxies are not used, and only
 the head of an answer is read.
@@ -137,8 +137,9 @@ class WebPost:
                 )
         if url.scheme == "http" and not all(allowed):
             raise InputError(
-                "url: begins with http://, which everybody on the way can read; give https://, or "
-                "have an operator allow its address in the setting webhooks.allowed_networks"
+                "url: begins with http://, which can be read on the way; "
+                "give https://, or have an operator allow its address in "
+                "the setting webhooks.allowed_networks"
             )
         return found[0]
 
@@ -207,7 +208,7 @@ def _parsed(url: str) -> httpx.URL:
     if parsed.port is not None and not 1 <= parsed.port <= _LAST_PORT:
         raise InputError(f"url: has port {parsed.port}; ports are 1 to {_LAST_PORT}")
     if parsed.userinfo:
-        raise InputError("url: must hold no user or password; put what is secret into its path")
+        raise InputError("url: must hold no user or password; put secrets into its path")
     return parsed
 
 

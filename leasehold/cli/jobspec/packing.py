@@ -93,7 +93,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: str, *, top: Path) -> int:
                 f"--exclude {name}"
             )
         info = tarfile.TarInfo(name)
-        status = os.stat(real)  # noqa: PTH116 - of what is read below
+        status = os.stat(real)  # noqa: PTH116 - of the file read below
         if stat.S_ISDIR(status.st_mode):
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(info)

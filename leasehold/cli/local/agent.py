@@ -110,8 +110,8 @@ def agent(
     guard_image: Annotated[
         str | None,
         typer.Option(
-            help="Image with this program, for the container that ends a pod whose agent is gone. "
-            "Also LEASEHOLD_GUARD_IMAGE."
+            help="Image with this program, for the container that ends a pod if "
+            "its agent is gone. Also LEASEHOLD_GUARD_IMAGE."
         ),
     ] = None,
     code_image: Annotated[

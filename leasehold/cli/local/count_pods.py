@@ -21,7 +21,7 @@ def count_pods(
         ),
     ],
     instance: Annotated[
-        str, typer.Option(help="Name of the installation, whose own pods are not counted.")
+        str, typer.Option(help="Name of the installation; its own pods are not counted.")
     ] = "leasehold",
     kubeconfig: Annotated[
         Path | None, typer.Option(help="How to reach the cluster; by default the pod's account.")

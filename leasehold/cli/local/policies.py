@@ -50,7 +50,7 @@ def list_policies(*, as_json: Json = False) -> None:
         )
         for name, policy in found.items()
     ]
-    headings = ("policy", "what it does", "parameters", "from")
+    headings = ("policy", "meaning", "parameters", "from")
     print_shown(table(headings, rows, spare=("from",), wrapped=True))
 
 
@@ -68,7 +68,7 @@ def show(
         typer.echo(json.dumps(details, indent=2))
         return
     again = "as time goes by" if policy.time_dependent else "when jobs, weights or workers change"
-    print_text(f"{name} ({policy_origin(name)})\n\n{_text(policy)}\n\nAnswers anew {again}.\n")
+    print_text(f"{name} ({policy_origin(name)})\n\n{_text(policy)}\n\nAnswers again {again}.\n")
     infos = describe(policy)
     typer.echo("Parameters:" if infos else "It has no parameters.")
     for info in infos:

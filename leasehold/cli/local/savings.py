@@ -61,7 +61,7 @@ def savings(
     processes: multi_options.Processes = None,
     json_output: options.Json = False,
 ) -> None:
-    """Replay a trace in a plain queue and under policies, and compare what they use."""
+    """Replay a trace in a plain queue and under policies, and compare their use."""
     from simulator.many.savings import check_same_jobs  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import check_replaceable  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_cluster  # noqa: PLC0415 - keeps the start quick

@@ -31,8 +31,8 @@ def new_key_file(
 ) -> None:
     """Write a new key to a new file; name it in the setting `secrets.key_file`.
 
-    Keep a copy apart from the backups of the database: without it nobody can read the secret
-    variables of jobs, and with both everybody can.
+    Keep a copy apart from the backups of the database: without it the secret variables of jobs
+    cannot be read, and anyone with both can read them.
     """
     if file.exists():
         raise InputError(f"there is a file {file} already; `leasehold secrets rotate` adds a key")
@@ -49,7 +49,7 @@ def rotate(
     db: given.Database = None,
     settings: given.Settings = None,
 ) -> None:
-    """Put a new key first in the key file, and encrypt what is stored with it.
+    """Put a new key first in the key file, and encrypt the stored secrets with it.
 
     The keys before stay in the file, and are read. Remove them when every scheduler has been
     restarted. Schedulers find the new key by themselves.
@@ -83,7 +83,7 @@ def reseal(
     db: given.Database = None,
     settings: given.Settings = None,
 ) -> None:
-    """Encrypt what is stored with the first key; tell which keys are lost."""
+    """Encrypt the stored secrets with the first key; list lost keys."""
     _reseal(_config(config, state_dir, db, settings))
 
 
@@ -94,9 +94,9 @@ def _reseal(config: ServerConfig) -> None:
             done = reseal_stored(store, secret_box(config))
         finally:
             store.close()
-    say(f"{done.changed} of {done.jobs} jobs with secret variables were encrypted anew\n")
+    say(f"{done.changed} of {done.jobs} jobs with secret variables were encrypted again\n")
     if done.webhooks:
-        say(f"{done.webhooks} webhooks were encrypted anew\n")
+        say(f"{done.webhooks} webhooks were encrypted again\n")
     if done.lost:
         raise InputError(done.lost)
     if done.changed or done.webhooks:

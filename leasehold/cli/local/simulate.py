@@ -90,7 +90,7 @@ def simulate(
     ] = False,
     json_output: options.Json = False,
 ) -> None:
-    """Replay a trace under one policy and print what it costs and yields."""
+    """Replay a trace under one policy and print its costs and metrics."""
     from simulator.forecast_score import ForecastScore  # noqa: PLC0415 - keeps the start quick
     from simulator.request import (  # noqa: PLC0415 - keeps the start quick
         ForecastOptions,
@@ -172,7 +172,7 @@ def _request(
         if policy is None:
             raise ParameterError("--policy is missing; name one, or give --config FILE")
         if projects is not None:
-            raise ParameterError("--projects needs --config: only the service heeds quotas")
+            raise ParameterError("--projects needs --config: only the service enforces quotas")
         if orders is not None:
             raise ParameterError("--orders needs --config: only the service takes orders")
         return SimulationRequest(

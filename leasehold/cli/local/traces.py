@@ -30,8 +30,8 @@ OptionalTable: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--throughputs",
-        help="Throughput table: native CSV, Gavel's JSON, or 'bundled'. Needed where the trace has "
-        "no job types or steps.",
+        help="Throughput table: native CSV, Gavel's JSON, or 'bundled'. Needed "
+        "if the trace has no job types or steps.",
     ),
 ]
 Out: TypeAlias = Annotated[Path, typer.Argument(help="File to write: .csv or .jsonl.")]

@@ -24,7 +24,7 @@ Why: TypeAlias = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")
 ]
 DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would happen to each; do nothing.")
+    bool, typer.Option("--dry-run", help="Only show the outcome for each.")
 ]
 
 #: Result of each action, in a word.
@@ -55,7 +55,7 @@ def _action(name: JobAction, what: str) -> Callable[..., None]:
     return remote(command)
 
 
-cancel = _action("cancel", "End jobs for good.")
+cancel = _action("cancel", "Cancel jobs.")
 hold = _action("hold", "Keep jobs from running until they are released.")
 release = _action("release", "Let held jobs run again.")
 requeue = _action("requeue", "Stop jobs and put them back in the queue; also jobs that have ended.")

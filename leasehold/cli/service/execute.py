@@ -39,7 +39,9 @@ def execute(
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND [ARGUMENT...]", help="What is run.", show_default=False),
+        typer.Argument(
+            metavar="-- COMMAND [ARGUMENT...]", help="The command to run.", show_default=False
+        ),
     ] = None,
     *,
     rank: Annotated[
@@ -57,7 +59,7 @@ def execute(
         typer.Option("--json", help="Print lines of JSON: each piece of output, then its end."),
     ] = False,
 ) -> None:
-    """Run a command where a job runs, print its output, and end with its exit code.
+    """Run a command inside a running job, print its output, and end with its exit code.
 
     It runs as the job does: its user, folders, variables and limits, and ends with its lease. What
     is piped in, it reads, 256 KiB at most. There is no terminal.

@@ -59,7 +59,7 @@ def job(
 
 @remote
 def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> None:
-    """Say why a job is where it is, what would change that, and when."""
+    """Explain a job's state: the reason, the remedy, and the expected time."""
     found = service.explain(job_id)
     if as_json:
         print_json(found)

@@ -59,7 +59,7 @@ def logs(
     raw: Raw = False,
     as_json: Json = False,
 ) -> None:
-    """Print a job's output, all attempts; what it wrote to its standard error goes to yours.
+    """Print a job's output, all attempts; its standard error goes to yours.
 
     A terminal gets text and colours; a file or a pipe every byte as it is.
     """
@@ -114,10 +114,7 @@ def tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
         elif told:
             remark(f"the end of {what} is not here yet; `leasehold logs -f {job_id}` waits for it")
         elif follow:
-            remark(
-                f"whether {what} is whole is not known: the agent there does not tell (an older "
-                "release does not)"
-            )
+            remark(f"it is unknown whether {what} is complete: its agent is of an older release")
     if len(streams) > _MOST_REMARKS:
         remark(f"and of {len(streams) - _MOST_REMARKS} more")
 

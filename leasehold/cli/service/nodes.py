@@ -111,15 +111,15 @@ def approve(
         typer.Option(
             "--worker",
             metavar="TYPE:COUNT",
-            help="What it may have, such as v100:4, and nothing else; what it reports now by "
-            "default. Repeatable.",
+            help="Workers that it may have, such as v100:4, and no others; by "
+            "default those that it reports now. Repeatable.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which workers a node may have; what it reports beyond that is refused.
+    """Set the workers that a node may have; workers that it reports beyond them are refused.
 
-    Where that changes which of them are used, leases on the node end: drain it first.
+    If that changes the workers in use, leases on the node end: drain it first.
     """
     workers = parse_workers(worker or [], option="--worker")
     if not workers:

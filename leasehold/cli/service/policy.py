@@ -45,7 +45,7 @@ def list_policies(service: ServiceClient, *, as_json: Json = False) -> None:
         (p["name"], p["summary"], ", ".join(x["name"] for x in p["parameters"]), p["origin"])
         for p in found
     ]
-    headings = ("policy", "what it does", "parameters", "from")
+    headings = ("policy", "meaning", "parameters", "from")
     print_shown(table(headings, rows, spare=("from",), wrapped=True))
 
 

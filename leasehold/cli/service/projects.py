@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Columns to drop, one after the other, if the terminal is too narrow.
 _SPARE: Final = (
-    "inside", "weight counts as", "used of late", "job types", "entities", "max job weight",
+    "inside", "weight counts as", "recent use", "job types", "entities", "max job weight",
     "admitted", "max jobs", "running",
 )  # fmt: skip
 #: Possible uses of idle quota.
@@ -136,7 +136,7 @@ def set_project(
         typer.Option(
             "--budget",
             metavar="'N gpu-hours[, M usd]'",
-            help="What it may use in a calendar month of UTC, or none.",
+            help="Worker-hours that it may use in a calendar month of UTC, or none.",
         ),
     ] = None,
     budget_warning: Annotated[
@@ -145,7 +145,7 @@ def set_project(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Set what a project may have; what is not given stays."""
+    """Set a project's limits; options that are not given keep their values."""
     given = {
         "weight": weight,
         "inner_policy": inner_policy,
@@ -246,7 +246,7 @@ def _weight(text: str, option: str) -> float | None:
 def _table(projects: list[Project]) -> Any:
     headings = (
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
-        ">max jobs", "entities", "job types", ">max job weight", ">used of late",
+        ">max jobs", "entities", "job types", ">max job weight", ">recent use",
         ">weight counts as",
         ">max per user", "idle quota", "budget of the month", "used", "state",
     )  # fmt: skip

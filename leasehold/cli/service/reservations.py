@@ -87,7 +87,7 @@ def add(
 ) -> None:
     """Reserve workers for the jobs that fit all of --project, --user and --job."""
     if not (project or user or job):
-        raise InputError("nothing says for whom; give --project, --user or --job")
+        raise InputError("the owner is missing; give --project, --user or --job")
     now_s = time.time()
     from_s = parse_moment(begin, now_s=now_s, name="--from")
     until_s = parse_moment(until, now_s=now_s, name="--until")
@@ -117,7 +117,7 @@ def add(
 @app.command("delete")
 @remote
 def delete(service: ServiceClient, name: Name, *, as_json: Json = False) -> None:
-    """Give up a reservation; its workers are everybody's again."""
+    """Give up a reservation; all jobs may use its workers again."""
     do_to_each([name], service.delete_reservation, done="deleted", as_json=as_json)
 
 

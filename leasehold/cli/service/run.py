@@ -51,7 +51,9 @@ def run(
     context: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND [ARGUMENT...]", help="What is run.", show_default=False),
+        typer.Argument(
+            metavar="-- COMMAND [ARGUMENT...]", help="The command to run.", show_default=False
+        ),
     ] = None,
     *,
     hold: Hold = False,

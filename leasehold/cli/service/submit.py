@@ -72,7 +72,7 @@ def submit(
     upload: Upload = False,
     exclude: Exclude = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")
+        bool, typer.Option("--dry-run", help="Show whether and where it could run; submit nothing.")
     ] = False,
     output: Annotated[
         str | None,

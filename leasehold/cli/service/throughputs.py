@@ -36,14 +36,14 @@ def throughputs(
         ),
     ] = None,
     workers: Annotated[
-        int, typer.Option("--workers", "-w", min=1, help="Scale factor of what is declared.")
+        int, typer.Option("--workers", "-w", min=1, help="Scale factor of the declared figures.")
     ] = 1,
     forget: Annotated[
         bool, typer.Option("--forget", help="Forget all that is known of --job-type.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of job types on worker types, declare it, or forget it."""
+    """Show, declare, or forget throughputs of job types on worker types."""
     if forget:
         _forget(service, job_type, worker_type)
     if declare:
@@ -119,7 +119,7 @@ def _declare(
 
 def _forget(service: ServiceClient, job_type: str | None, worker_type: str | None) -> None:
     if not job_type:
-        raise InputError("--forget needs --job-type, the type whose figures it drops")
+        raise InputError("--forget needs --job-type, the type with the figures to drop")
     if worker_type:
         raise InputError("--forget drops the figures on all worker types; leave out --type")
     changed = service.forget_throughputs(job_type)["changed"]

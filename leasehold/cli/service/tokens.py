@@ -141,7 +141,7 @@ def enrol(
 @app.command("whoami")
 @remote
 def whoami(service: ServiceClient, *, as_json: Json = False) -> None:
-    """Show whom your token stands for."""
+    """Show your token's owner and rights."""
     found = service.whoami()
     if as_json:
         print_json(found)

@@ -57,12 +57,12 @@ def usage(
         ),
     ] = None,
     idle: Annotated[
-        bool, typer.Option("--idle", help="List running jobs whose GPUs hardly compute, now.")
+        bool, typer.Option("--idle", help="List running jobs with GPUs that hardly compute now.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in worker-seconds.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show worker-hours that were held under leases: who used what, and how much of it."""
+    """Show worker-hours that were held under leases, by project, user, job type and more."""
     if as_csv and as_json:
         raise InputError("--csv and --json exclude each other")
     if idle:

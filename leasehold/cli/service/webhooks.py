@@ -31,7 +31,7 @@ app = typer.Typer(
 @app.command("list")
 @remote
 def list_webhooks(service: ServiceClient, *, as_json: Json = False) -> None:
-    """List webhooks: where they send, what, and whether they get through."""
+    """List webhooks: their address, their events, and whether they get through."""
     found = service.webhooks()
     if as_json:
         print_json({"webhooks": found})
@@ -62,7 +62,8 @@ def add(
     name: Annotated[str, typer.Argument(help="By which you list, test and delete it.")],
     *,
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="Where it sends: https://host/path.")
+        str,
+        typer.Option("--url", metavar="URL", help="Address that it sends to: https://host/path."),
     ],
     on: Annotated[
         list[str],
@@ -111,7 +112,7 @@ def send_test(
     *,
     as_json: Json = False,
 ) -> None:
-    """Send a test message; exits with 1 where it is not taken."""
+    """Send a test message; exits with 1 if it is not accepted."""
     found = service.test_webhook(name)
     if as_json:
         print_json(found)
@@ -129,9 +130,7 @@ def resume(
     service: ServiceClient,
     name: Annotated[str, typer.Argument(help="Of the webhook.")],
     *,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Pass over what has happened until now.")
-    ] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Skip events until now.")] = False,
     as_json: Json = False,
 ) -> None:
     """Let a webhook that is paused or failing send again, at once."""
@@ -150,7 +149,7 @@ def delete(
     *,
     as_json: Json = False,
 ) -> None:
-    """Delete webhooks; what they have not sent is sent no more."""
+    """Delete webhooks; their unsent messages are dropped."""
     do_to_each(names, service.delete_webhook, done="deleted", as_json=as_json)
 
 

@@ -30,7 +30,7 @@ CaFile: TypeAlias = Annotated[
 ]
 RetryFor: TypeAlias = Annotated[
     str | None,
-    typer.Option("--retry-for", metavar="SPAN", help="How long to try where no scheduler answers."),
+    typer.Option("--retry-for", metavar="SPAN", help="How long to try if no scheduler answers."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -71,7 +71,7 @@ def test_a_usage_error_is_one_line_and_a_hint(arguments, said, of):
     ran = _leasehold(*arguments)
     first, hint = ran.stderr.splitlines()
     assert first.startswith(f"leasehold: {said}")
-    assert hint == f"  `{of} --help` tells what there is"
+    assert hint == f"  see `{of} --help`"
     assert (ran.returncode, ran.stdout) == (2, "")
 
 

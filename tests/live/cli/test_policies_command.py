@@ -49,7 +49,7 @@ def test_every_policy_shows_its_program_and_its_source(name) -> None:
     assert result.exit_code == 0
     assert "Program: " in result.stdout
     assert "Source: " in result.stdout
-    assert "Answers anew" in result.stdout
+    assert "Answers again" in result.stdout
     details = json.loads(run("show", name, "--json").stdout)
     assert details["name"] == name
     assert details["summary"] in details["description"]

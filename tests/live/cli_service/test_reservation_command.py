@@ -39,7 +39,7 @@ def test_a_reservation_is_made_shown_and_given_up(scheduler, leasehold):
 
 def test_what_cannot_be_is_refused(scheduler, leasehold):
     for words, said in (
-        (ADD, "nothing says for whom; give --project, --user or --job"),
+        (ADD, "the owner is missing; give --project, --user or --job"),
         ((*ADD, "-p", "vision", "--from", "9h"), "until"),
         ((*ADD[:-1], "yesterday", "-p", "vision"), "--until is 'yesterday'"),
     ):

@@ -73,7 +73,7 @@ def test_who_was_killed_leads_again_at_once(start, tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--no-auth", "--host=0.0.0.0"], 2, "--no-auth: server.no_auth: everybody who reaches"),
+        (["--no-auth", "--host=0.0.0.0"], 2, "--no-auth: server.no_auth: anyone that reaches"),
         (
             ["--port=0", "--db=postgresql://me:geheim@127.0.0.1:1/x", "--set=store.wait_s=0"],
             1,

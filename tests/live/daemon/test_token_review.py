@@ -148,7 +148,7 @@ def test_without_such_a_label_nothing_is_approved(api_server, approved_of, caplo
         api_server.answer = answer
         assert approved_of("n/../x") == {}
     assert {path for path, *_ in api_server.asked} == {"/api/v1/nodes/n%2F..%2Fx"}
-    assert "says what it may have" in caplog.text
+    assert "names the workers that it may have" in caplog.text
 
 
 def test_labels_that_cannot_be_read_are_told_from_none(api_server, approved_of):

@@ -154,10 +154,10 @@ def test_a_server_that_knows_no_https_is_told():
         failing(error).nodes()
 
 
-def test_a_name_that_nobody_knows_is_told():
+def test_a_name_that_dns_does_not_know_is_named():
     error = httpx.ConnectError("[Errno -2] Name or service not known")
     error.__cause__ = socket.gaierror(-2, "Name or service not known")
-    with pytest.raises(UnreachableError, match="nobody knows the name of the server https://host"):
+    with pytest.raises(UnreachableError, match="DNS does not know the server https://host"):
         failing(error).nodes()
 
 

@@ -281,7 +281,7 @@ def test_nodes_are_not_lost_sooner_than_leases_are_let_again(home):
 def test_no_auth_is_for_loopback_only(home, host):
     flags = {"server.no_auth": ("--no-auth", True), "server.host": ("--host", host)}
     (problem,) = problems_of(environment=home, flags=flags)
-    assert problem.startswith("--no-auth: server.no_auth: everybody who reaches")
+    assert problem.startswith("--no-auth: server.no_auth: anyone that reaches")
     for local in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
         flags["server.host"] = ("--host", local)
         load_config(environment=home, flags=flags)
