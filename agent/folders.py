@@ -41,7 +41,7 @@ def private_folder(path: Path, *, marker: str) -> None:
         why = str(error.strerror)
     _log.warning(
         "others can enter %s, which holds secrets, and its mode was left as it is: %s; "
-        "run `chmod go= %s` if nobody else needs it",
+        "run `chmod go= %s` unless others need it",
         path,
         why,
         path,

@@ -83,7 +83,7 @@ async def restart_on_error(work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception:  # noqa: BLE001 - jobs run on and need the agent
-            _log.exception("a part of the agent failed and begins anew")
+            _log.exception("a part of the agent failed and restarts")
             await asyncio.sleep(PAUSE_S)
         else:
             return

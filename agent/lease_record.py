@@ -87,7 +87,7 @@ class LeaseRecord(ABC):
         if not self.failure:
             _log.error("lease %d ends: the agent failed at it", self.lease.lease_id, exc_info=error)
             what = bounds.clean_text(f"{type(error).__name__}: {error}", 1000)
-            self.failure = f"the agent failed at this lease ({what}); its log tells more"
+            self.failure = f"the agent failed at this lease ({what}); see its log"
 
     def safe_report(self) -> LeaseReport:
         """Return ``report``, or a minimal report if that fails."""
@@ -156,7 +156,7 @@ class LeaseRecord(ABC):
         if told and not self.absurd:
             self.absurd = True
             _log.warning(
-                "lease %d tells a number of steps that is below 0 or above %d; it is not heeded",
+                "lease %d reports a number of steps below 0 or above %d; the number is ignored",
                 self.lease.lease_id,
                 bounds.MOST_COUNT,
             )

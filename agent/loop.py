@@ -414,7 +414,7 @@ class Agent:
         await asyncio.wait({looking}, timeout=most_s)
         if not looking.done():
             self._remark = f"the workers' driver has given no answer for {most_s:g} s"
-            _log.warning("%s; what is told of the workers is what was last known", self._remark)
+            _log.warning("%s; the last known state of the workers is reported", self._remark)
             self._to_report.set()
         found = await looking
         self._remark = ""
@@ -438,11 +438,11 @@ class Agent:
             return
         self._refused_s = self._now_s()
         _log.error(
-            "%s. The token was revoked or has run out, or node '%s' was enrolled anew, on another "
+            "%s. The token was revoked or has run out, or node '%s' was enrolled again, on another "
             "machine perhaps: its history says so, and from where (agent_enrolled, token_revoked). "
             "Jobs here end with their leases. To let this machine be the node again, stop the "
             "agent, remove its agent.token and start it with a new enrolment; else stop it. It "
-            "asks again less and less often, without a word",
+            "asks again at growing intervals, without further messages",
             error,
             self._node,
         )
@@ -560,7 +560,7 @@ class Agent:
         try:
             self._memory.write("agent.json", known)
         except OSError as error:  # only a restarted agent would read it
-            _log.warning("what was accepted last cannot be written down: %s", error)
+            _log.warning("the last accepted state cannot be written: %s", error)
 
     def _recall(self) -> None:
         data = Reader(self._memory.read("agent.json") or {})

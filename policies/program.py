@@ -182,7 +182,7 @@ def solve(
     program = cp.Problem(objective, [*terms.layout.constraints, *constraints])
     if not program.is_dcp():
         raise SolveError(
-            f"policy '{terms.policy}': cvxpy cannot tell that the program is convex; write the "
+            f"policy '{terms.policy}': cvxpy does not accept the program as convex; write the "
             f"objective by cvxpy's rules (https://www.cvxpy.org/tutorial/dcp): {program.objective}"
         )
     failures: list[str] = []

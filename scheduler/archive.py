@@ -101,7 +101,9 @@ def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
         raise InputError(f"the upload is no tar file that gzip has compressed: {error}") from error
     except RecursionError as error:  # heads upon heads
-        raise InputError("the upload is a tar file that nobody can read") from error
+        raise InputError(
+            "the upload is an unreadable tar file: its headers nest too deep; pack it again"
+        ) from error
 
 
 def _mode(member: tarfile.TarInfo) -> int:
@@ -140,7 +142,7 @@ _TELLING: Final = frozenset(
     }
 )
 _LONG_HEAD: Final = (
-    f"the upload tells more than {_MOST_TOLD_BYTES} bytes of a file beside its content; pack it "
+    f"the upload has more than {_MOST_TOLD_BYTES} bytes of metadata for a file; pack it "
     "with leasehold or GNU tar"
 )
 

@@ -215,7 +215,7 @@ class SecretBox:
             return AESGCM(keys[found]).decrypt(nonce, box, _bound(job_id, name)).decode()
         except (IndexError, ValueError, InvalidTag):
             raise InputError(
-                f"secret_env.{name} is not what was stored for this job; submit the job again"
+                f"secret_env.{name} was not stored for this job; submit the job again"
             ) from None
 
 

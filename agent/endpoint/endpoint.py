@@ -282,7 +282,7 @@ class Endpoint:
         except (ConnectionError, TimeoutError):
             pass
         except Exception:  # noqa: BLE001 - it ends this connection, and nothing else
-            _log.exception("a connection of a job is closed: what it sent could not be handled")
+            _log.exception("a connection of a job is closed: its message could not be handled")
         finally:
             if tenant is not None:
                 tenant.writers.discard(writer)
@@ -384,7 +384,7 @@ def _refuse(why: str, writer: asyncio.StreamWriter) -> None:
 
 
 def _refuse_line(size: str, writer: asyncio.StreamWriter) -> None:
-    why = f"a line may have {LINE_BYTES} bytes; this one has {size}, and is not heeded"
+    why = f"a line may have {LINE_BYTES} bytes; this one has {size} and is ignored"
     _refuse(why, writer)
 
 

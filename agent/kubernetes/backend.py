@@ -436,7 +436,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         record = adopted(pod, folder=self._folder, boot=self._boot, lease=lease)
         if record is None:
             name = (pod.get("metadata") or {}).get("name")
-            _log.warning("pod %s has our labels but tells no lease; it is deleted", name)
+            _log.warning("pod %s has our labels but names no lease; it is deleted", name)
             self._spawn(self._sweep(pod))
             return
         _log.info("adopted pod %s of lease %d", record.name, record.lease.lease_id)

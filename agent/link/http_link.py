@@ -310,7 +310,11 @@ class HttpLink:
             return answer
         if status in _REFUSALS:
             shown, self._token = self._token, self._read_token()  # it may have been renewed
-            fault = "refuses this agent's token" if shown else "asks for a token, and there is none"
+            fault = (
+                "refuses this agent's token"
+                if shown
+                else "asks for a token, and this agent has none"
+            )
             raise RefusedError(
                 f"{server} {fault} ({status}: {_detail(answer)}); put a valid "
                 "token of role agent for this node into the token file, or make a new enrolment "

@@ -39,7 +39,7 @@ LINE_BYTES: Final = 65536
 #: Warnings for a lease in the agent's log, once each.
 _WARNINGS: Final = {
     "skipped": "more than can be searched for steps; older output is left out",
-    "absurd": f"a number of steps above {bounds.MOST_COUNT}; it is not heeded",
+    "absurd": f"a number of steps above {bounds.MOST_COUNT}; it is ignored",
 }
 #: The program. ``-P`` excludes the working directory from the import path.
 COMMAND: Final = (sys.executable, "-P", "-m", "agent.logs.matcher")

@@ -91,7 +91,9 @@ class Clearing:
             return False
         if record.clearing_s is None:
             record.clearing_s = now_s
-            _log.warning("lease %d: killing what it left: %s", record.lease.lease_id, record.left)
+            _log.warning(
+                "lease %d: killing its leftover processes: %s", record.lease.lease_id, record.left
+            )
         return True
 
     def pause_s(self, record: Record) -> float:

@@ -750,7 +750,7 @@ class JobOptions(TypedDict, total=False):
     """What may be left out of ``JobIn``.
 
     Attributes:
-        project: whose quota it falls under; 'default', or the token's project
+        project: its project, for quotas; 'default', or the token's project
         env: environment variables
         secret_env: environment variables that are kept encrypted and never shown
         working_dir: absolute path on the node
@@ -764,7 +764,7 @@ class JobOptions(TypedDict, total=False):
         total_steps: steps until it is complete
         duration_s: estimate of its run time in seconds, if it counts no steps; it may run longer
         job_type: key into the throughput table
-        throughputs: worker type -> steps/s at its scale factor, where known
+        throughputs: worker type -> steps/s at its scale factor, if known
         weight: importance: 2 is due twice the share
         deadline_s: due time, seconds since the Unix epoch
         deadline_in_s: due so many seconds from now
@@ -776,26 +776,26 @@ class JobOptions(TypedDict, total=False):
         max_out_of_memory: times that running out of memory is retried; null: they count as failures
             alone
         max_node_faults: times that it is retried after its node failed; null for any number
-        max_image_failures: times that it is retried after its image could not be had; null for any
-            number
-        max_preemptions: times that it may be made to leave; null for any number
-        checkpoint_dir: where it keeps its state
+        max_image_failures: times that it is retried after its image could not be pulled; null for
+            any number
+        max_preemptions: times that it may be preempted; null for any number
+        checkpoint_dir: folder of its state
         labels: free key-value pairs
-        entity: whom its share is accounted to
+        entity: entity that its share is accounted to
         depends_on: ids of jobs that have to complete first
         array: submit so many copies
-        notice_s: seconds of notice before SIGTERM; the operator's where left out
-        grace_s: seconds from SIGTERM to SIGKILL; the operator's where left out
+        notice_s: seconds of notice before SIGTERM; the operator's if left out
+        grace_s: seconds from SIGTERM to SIGKILL; the operator's if left out
         restart_s: seconds of work that a change of workers costs
         restarts: worker type, or type and count (`v100:8`) -> seconds that a change to them costs
         progress_regex: searched in its output; group 'steps' (or 1) counts its steps
-        progress_file: file whose last number counts its checkpointed steps
+        progress_file: file; its last number counts the checkpointed steps
         memory_bytes: limit of host memory in bytes
         cpus: limit of processor cores
-        batch: between what it may choose its batch, in samples
+        batch: range in which it may choose its batch, in samples
         space_sharing: whether it may share workers
         mixed_gangs: whether it may run on workers of two types at once
-        kubernetes: what it says about its pods
+        kubernetes: its settings for pods
         client_id: your own id, by which a repeated submission is recognised
         held: whether it is held until you release it
     """
@@ -1860,7 +1860,7 @@ class ListJobsQuery(TypedDict, total=False):
         project: any of these
         job_type: any of these
         name: any of these
-        owner: who submitted it
+        owner: the job's owner
         label: key=value; every one of these
         called: its name, or its array's, or the beginning of its id
         sort: order; '-' puts the largest first

@@ -79,7 +79,7 @@ class MinCost(Policy):
     normaliser: str = parameter(
         "cost",
         choices=("cost", "none"),
-        help="'cost' runs each job where it is cheapest; 'none' maximises all steps per dollar.",
+        help="'cost' runs each job on its cheapest workers; 'none' maximises all steps per dollar.",
     )
     slack: float = parameter(
         0.0,

@@ -93,7 +93,7 @@ class Codec:
     def _add(self, known: type) -> None:
         name = known.__name__
         if name in self._types:
-            raise CodecError(f"two types are called '{name}'; a codec tells types by their names")
+            raise CodecError(f"two types are called '{name}'; a codec needs different names")
         self._types[name] = known
         if not issubclass(known, enum.Enum):
             own = fields(cast("Any", known))

@@ -197,7 +197,7 @@ class Reader:
         try:
             return self.environment(name)
         except InputError:
-            what = f"{self.where(name)} is not what it must be: an object of texts"
+            what = f"{self.where(name)} must be an object of texts"
             raise InputError(what) from None
 
     def json(self, name: str) -> dict[str, object]:

@@ -134,7 +134,7 @@ class DesiredSets:
             return lease, orjson.dumps(plain)[:-1]
         except (InputError, TypeError, ValueError, OverflowError) as error:
             if not member.untold:
-                why = clean_text(f"the lease cannot be told to node '{member.node}': {error}")
+                why = clean_text(f"the lease cannot be sent to node '{member.node}': {error}")
                 _log.error("job '%s': %s", live.lease.job_id, why)
                 self._untold(live.lease.lease_id, member.node, why)
             return None

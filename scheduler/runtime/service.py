@@ -516,7 +516,7 @@ class LiveService(ClusterAdmin):
             known = view.nodes.by_name.get(node)
             if known is not None and instance and known.instance not in {"", instance}:
                 raise ConflictError(
-                    f"another agent serves node '{node}', so this one is told of no leases"
+                    f"another agent serves node '{node}', so this one gets no leases"
                 )
             if known is not None and known.last_seen_s is not None:
                 self.driver.hear(node)

@@ -85,7 +85,9 @@ def check_leader(token: int, leader: Leadership | None) -> Leadership:
         StaleLeaderError: the token is another one, or no process leads.
     """
     if leader is None:
-        raise StaleLeaderError(f"token {token} leads no more and nobody does; acquire it again")
+        raise StaleLeaderError(
+            f"token {token} leads no more, and no process leads; acquire the leadership again"
+        )
     if leader.token != token:
         raise StaleLeaderError(
             f"token {token} is stale: '{leader.holder}' leads with token {leader.token}; "

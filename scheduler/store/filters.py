@@ -112,7 +112,7 @@ class JobFilter:
         arrays=True,
     )
     owner: str = _exactly(
-        "owner", Word.SUBJECT, "who submitted it", Option(help="Only this one's jobs.")
+        "owner", Word.SUBJECT, "the job's owner", Option(help="Only this one's jobs.")
     )
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     called: str = ""

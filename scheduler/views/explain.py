@@ -63,7 +63,7 @@ _SITUATIONS = 2048
 _OF_POLICY = frozenset({WaitReason.NO_SHARE, WaitReason.TURN})
 
 #: The text for a job that is held by request, before its history is read.
-SOMEBODY = "somebody holds it"
+SOMEBODY = "a user holds it"
 
 #: Texts for reasons of a job's end that need more than their one word.
 _ENDS: Mapping[str, str] = {
@@ -360,7 +360,7 @@ def explain_ended(row: JobRow) -> Explanation:
         message = f"it is {row.status.value}{why}; ask the leader for more"
     unblocks = "requeue it" if row.status in ENDED - {JobStatus.COMPLETED} else ""
     if row.status is JobStatus.CANCELLED and row.reason == DEPENDENCY_FAILED:
-        unblocks = "requeue what it depends on, then it; alone it runs without its dependency"
+        unblocks = "requeue its dependency, then it; alone it runs without its dependency"
     return Explanation(
         job_id=row.job_id, status=row.status, reason=None, message=message, unblocks=unblocks
     )
@@ -373,7 +373,7 @@ def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
             job_id=record.job_id, status=record.status, reason=None, message="it is about to start"
         )
     where = ", ".join(dict.fromkeys(live.nodes))
-    leaving = f"; it is told to leave ({_why_it_leaves(view, live)})" if live.revoked else ""
+    leaving = f"; it has to leave ({_why_it_leaves(view, live)})" if live.revoked else ""
     troubles = [f"; {m.node}: {': '.join(m.trouble)}" for m in live.members if m.trouble[0]]
     unseen = {
         f"; its steps are not seen: {m.progress_problem}": None
@@ -426,7 +426,7 @@ def _words(
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),
         WaitReason.NO_SHARE: lambda: (
-            f"policy '{policy}' gives it no time at present{_used_words(view, record)}"
+            f"policy '{policy}' gives it no time now{_used_words(view, record)}"
         ),
         WaitReason.IDLING: lambda: f"policy '{policy}' keeps the idle workers idle on purpose",
         WaitReason.PLACEMENT: lambda: "workers are idle, but none that it could have together",
@@ -536,7 +536,7 @@ def _used_words(view: PublishedState, record: JobRecord) -> str:
     if share is None or share.of_share is None or share.of_share <= 1.0:
         return ""
     return (
-        f"; '{entity}' has had {share.of_share:.1f} times its share of late, so that its weight "
+        f"; '{entity}' has had {share.of_share:.1f} times its share recently, so that its weight "
         f"counts as {share.effective_weight:.2g}"
     )
 

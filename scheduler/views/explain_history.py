@@ -90,7 +90,7 @@ def _with_lost_work(explanation: Explanation, store: Store) -> Explanation:
     if not times:
         return explanation
     said = (
-        f"; it keeps nothing when it is preempted, and has begun anew after {times} "
+        f"; it keeps nothing when it is preempted, and has restarted from zero after {times} "
         f"attempt{'s' if times > 1 else ''}: let it save its state and report that"
     )
     return replace(explanation, message=explanation.message + said)

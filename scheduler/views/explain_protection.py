@@ -77,7 +77,7 @@ def kept_by_others(view: PublishedState) -> str:
     if not count:
         return ""
     them = "jobs keep their" if count > 1 else "job keeps its"
-    return f"; {count} running {them} workers for now, whoever is due"
+    return f"; {count} running {them} workers for now, even if others are due"
 
 
 def lost_work(view: PublishedState, record: JobRecord) -> str:

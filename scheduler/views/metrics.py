@@ -115,17 +115,18 @@ class Metrics:
         self._agents = self._gauge("agents_connected", "Agents that have reported recently.")
         self._refused = self._gauge(
             "workers_refused",
-            "Workers that nodes report beyond what is approved.",
-            page="workers that nodes report beyond what is approved; above 0 somebody added some, "
-            "or a node lies: `leasehold nodes` names it",
+            "Workers that nodes report beyond the approved ones.",
+            page="workers that nodes report beyond the approved ones; above 0: "
+            "workers were added, or a node lies: `leasehold nodes` names it",
         )
         self._reservations = self._gauge(
             "reservation_workers",
             "Workers of reservations: asked for, assigned, set aside, used by the owner.",
             "reservation",
             "state",
-            page="workers of each reservation by `state`: `asked` for, `assigned` (fewer where "
-            "nodes are out), `set_aside` now, `used` by its owner's jobs",
+            page="workers of each reservation by `state`: `asked` for, "
+            "`assigned` (fewer if nodes are out), `set_aside` now, `used` "
+            "by its owner's jobs",
         )
         self._doubted = self._gauge(
             "nodes_doubted",
@@ -152,7 +153,7 @@ class Metrics:
     def _make_leases(self) -> None:
         self._starts = self._counter("lease_starts", "Leases granted.")
         self._preemptions = self._counter(
-            "preemptions", "Running jobs told to leave for another job."
+            "preemptions", "Running jobs that were preempted for another job."
         )
         self._ends = self._counter("lease_ends", "Leases that have ended, by reason.", "reason")
         self._used = self._counter(
@@ -176,28 +177,27 @@ class Metrics:
             "GPU-seconds of computing (utilisation times time) of leases that have ended.",
             "project",
             "worker_type",
-            page="GPU-seconds of computing, utilisation times time, of leases that have ended, "
-            "where agents measure it",
+            page="GPU-seconds of computing, utilisation times time, of leases "
+            "that have ended, if agents measure it",
         )
         self._gpu_measured = self._counter(
             "gpu_measured_seconds",
-            "GPU-seconds of leases that have ended in which agents looked at their use.",
+            "GPU-seconds of leases that have ended for which agents measured the use.",
             "project",
             "worker_type",
             page="GPU-seconds of those leases for which that is known",
         )
         self._gpus = self._gauge(
             "gpus_measured",
-            "Workers under leases whose use agents measure, by project.",
+            "Workers under leases with measured use, by project.",
             "project",
-            page="workers under leases whose use is "
-            "[measured](see-what-was-used.md#gpus-that-idle)",
+            page="workers under leases with [measured](see-what-was-used.md#gpus-that-idle) use",
         )
         self._gpu_use = self._gauge(
             "gpu_use_ratio",
-            "Share of the time in which they computed of late, by project.",
+            "Recent share of time in which they computed, by project.",
             "project",
-            page="share of the time in which those computed of late",
+            page="recent share of time in which those computed",
         )
         self._idle_gpus = self._gauge(
             "gpus_idle",
@@ -307,7 +307,7 @@ class Metrics:
         )
         self._reused = self._counter(
             "agent_tokens_reused",
-            "Times that an agent's token was shown after its renewal: it may be stolen.",
+            "Times that an agent's token was used after its renewal: it may be stolen.",
         )
         self._longest_s = 0.0
         self._webhooks = self._gauge(

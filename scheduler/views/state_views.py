@@ -174,7 +174,7 @@ def _reason_of(node: NodeState) -> str:
     found = found or doubt_in_words(node)
     if found or not node.refused:
         return found
-    return f"beyond what is approved, so refused: {in_words(node.refused)}"
+    return f"beyond the approved workers, so refused: {in_words(node.refused)}"
 
 
 def _common_problem(node: NodeState) -> str:

@@ -256,7 +256,7 @@ class Webhooks:
         own = sum(sender.webhook.actor == actor for sender in self._senders.values())
         if actor is not None and own >= MOST_OF_ONE:
             raise AdmissionError(
-                f"'{actor}' has {own} webhooks, which is the most of somebody who is no operator; "
+                f"'{actor}' has {own} webhooks, the most for a user without role operator; "
                 "delete some"
             )
 

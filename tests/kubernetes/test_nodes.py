@@ -19,7 +19,7 @@ def test_a_pod_that_somebody_deletes_is_made_again_under_a_new_lease(live, admin
     made.await_end(job)
     check(kubelets, steps={job: 120})
     assert len(kubelets.runs_of(job)) >= 2
-    assert "somebody else has deleted the pod" in {a["message"] for a in made.attempts(job)}
+    assert "another user has deleted the pod" in {a["message"] for a in made.attempts(job)}
     assert made.job(job)["failures"] == 0
 
 

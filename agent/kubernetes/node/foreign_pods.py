@@ -132,7 +132,7 @@ class PodCounter:
         try:
             return not is_ours(pod, instance=self._instance) and bool(claimed_accelerators(pod))
         except Exception as error:  # noqa: BLE001 - pods may hold anything
-            _log.warning("what pod %s holds cannot be told: %s", full_name(pod), error)
+            _log.warning("the accelerators of pod %s cannot be read: %s", full_name(pod), error)
             return False
 
     def _list(self, pods: list[dict[str, Any]]) -> None:

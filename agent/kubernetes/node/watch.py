@@ -173,6 +173,6 @@ class NodeWatch:
         try:
             self._inventory.read_pods(self._others.values())
         except Exception as error:  # noqa: BLE001 - pods may hold anything
-            self._on_trouble("pods", f"what other pods hold cannot be told: {error}")
+            self._on_trouble("pods", f"the accelerators of other pods cannot be read: {error}")
         else:
             self._on_trouble("pods", "")

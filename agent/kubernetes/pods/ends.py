@@ -345,7 +345,7 @@ def end_of(
         total_steps=total_steps,
     )
     if end is LeaseEnd.RELEASED and look.deleted and not ours:
-        message = "somebody else has deleted the pod"
+        message = "another user has deleted the pod"
     if end is LeaseEnd.FAILED and look.message:
         message = f"{message}; {look.reason_code}: {look.message}"
     return end, message
@@ -357,8 +357,8 @@ def _unseen(orders: Orders, *, deleted: bool) -> tuple[LeaseEnd, str]:
     if orders.terminated or orders.killed:
         return LeaseEnd.RELEASED, ""
     if deleted:
-        return LeaseEnd.RELEASED, "somebody else has deleted the pod"
-    return LeaseEnd.LOST, "the pod vanished; somebody else has deleted it"
+        return LeaseEnd.RELEASED, "another user has deleted the pod"
+    return LeaseEnd.LOST, "the pod vanished; another user has deleted it"
 
 
 def _trouble(

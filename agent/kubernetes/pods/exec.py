@@ -96,8 +96,8 @@ class PodCommand:
         except PermissionDeniedError as error:
             raise InputError(
                 "this cluster's agents may not run commands in pods; an operator may allow it by "
-                "the chart's agent.exec=true, see docs/explanation/who-trusts-whom.md; who may "
-                "enter pods there can use kubectl exec"
+                "the chart's agent.exec=true, see docs/explanation/who-trusts-whom.md; users "
+                "with access to pods there can use kubectl exec"
             ) from error
         except MissingError as error:
             raise InputError("the job's pod is no more on this node") from error
@@ -106,7 +106,7 @@ class PodCommand:
         if reads and socket.protocol != CLOSING:
             await socket.close()
             raise InputError(
-                "this cluster's API server is too old to tell a command that its input has ended "
+                "this cluster's API server is too old to close the input of a command "
                 "(Kubernetes 1.30 can); run it without input, as in: leasehold exec JOB -- CMD "
                 "< /dev/null"
             )

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: Why a specification with values that JSON cannot hold is refused.
 UNPLAIN = (
-    "the job cannot be stored or told to an agent: its fields may hold finite numbers, integers of "
+    "the job cannot be stored or sent to an agent: its fields may hold finite numbers, integers of "
     "64 bits, texts without NUL or halves of characters, and 128 levels of lists and objects"
 )
 #: The largest number of nodes that a sentence names.
@@ -114,8 +114,9 @@ def _unread_file(spec: JobSpec) -> str:
     if spec.progress_file is None or not (spec.image or spec.kubernetes):
         return ""
     return (
-        f"progress_file is {spec.progress_file!r}, and the job runs in pods, whose files no agent "
-        "reads; print the progress and give progress_regex, or use leasehold's LeaseIterator"
+        f"progress_file is {spec.progress_file!r}, and the job runs in pods; agents do not read "
+        "files of pods; print the progress and give progress_regex, or use leasehold's "
+        "LeaseIterator"
     )
 
 

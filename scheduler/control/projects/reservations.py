@@ -82,7 +82,7 @@ def _check_job(state: ControlState, fact: ReservationMade) -> None:
     if record is not None:
         raise InputError(
             f"job of reservation '{rule.name}' is '{rule.job}', which '{record.owner}' submitted "
-            f"to project '{record.project}'; it could not use what is reserved for {rule.owner}"
+            f"to project '{record.project}'; it could not use workers reserved for {rule.owner}"
         )
     if row is None:
         raise NotFoundError(f"there is no job '{rule.job}'")

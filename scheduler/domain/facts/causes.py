@@ -81,7 +81,7 @@ class Ground(enum.StrEnum):
     AHEAD = "ahead"  #: it has had its share for now
     NO_SHARE = "no_share"  #: the policy gives it no time
     QUOTA = "quota"  #: its project or its owner has as many workers as may be
-    NO_FIT = "no_fit"  #: what others leave over does not fit it
+    NO_FIT = "no_fit"  #: the workers left by others do not fit it
 
 
 #: Facts with a job as subject.
@@ -108,7 +108,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.JOB_HELD: "{} is held",
     FactKind.JOB_RELEASED: "{} was released",
     FactKind.JOB_REQUEUED: "{} was requeued",
-    FactKind.JOB_DEFERRED: "{} was told when it may run",
+    FactKind.JOB_DEFERRED: "{} got a start time",
     FactKind.WEIGHT_CHANGED: "{} has another weight",
     FactKind.DEADLINE_CHANGED: "{} has another deadline",
     FactKind.PROGRESS_REPORTED: "{} got on",
@@ -134,7 +134,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.WORKERS_DRAINED: "node {} is being drained",
     FactKind.WORKERS_CORDONED: "node {} was cordoned",
     FactKind.WORKERS_RETURNED: "workers of node {} returned",
-    FactKind.WORKERS_RETIRED: "workers of node {} are gone for good",
+    FactKind.WORKERS_RETIRED: "workers of node {} were removed",
     FactKind.SHARE_CHANGED: "the weight or inner policy of {} was changed",
     FactKind.QUOTA_CHANGED: "the quota of {} was changed",
     FactKind.RESERVATION_CHANGED: "a reservation was made, deleted, begins or ends",
@@ -148,7 +148,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.ROUND: "",
     FactKind.WAIT_OVER: "a wait is over",
     FactKind.REQUEST: "{} asked for it",
-    FactKind.RESTARTED: "the scheduler started anew",
+    FactKind.RESTARTED: "the scheduler restarted",
     FactKind.RESTORED: "the scheduler was restored from a backup",
 }
 
@@ -157,7 +157,7 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.TURN: "it is its turn (else {lag} behind its share)",
     Ground.OVERDUE: "else it would be too far behind its share by the round's end",
     Ground.FULL_TIME: "its share is nearly all of the time",
-    Ground.LEFT_OVER: "nobody else is due on these workers",
+    Ground.LEFT_OVER: "no other job is due on these workers",
     Ground.FASTER: "moved, since {where} is {gain:.2g}x as fast and worth the restart",
     Ground.ELSEWHERE: "moved, since its share is on {where} now",
     Ground.MOVED: "moved to other workers of the same kind",
@@ -166,9 +166,9 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.SERVED_LESS: "others have had less so far",
     Ground.LENT: "the workers were only lent to it",
     Ground.AHEAD: "it has had its share for now",
-    Ground.NO_SHARE: "the policy gives it no time at present",
+    Ground.NO_SHARE: "the policy gives it no time now",
     Ground.QUOTA: "others of its project use the quota, or it was lent and is asked for",
-    Ground.NO_FIT: "what others leave over does not fit it",
+    Ground.NO_FIT: "the workers left by others do not fit it",
 }
 #: The same if the job that gets the workers is known; ``{rival}`` may have been named just now.
 _WITH_RIVAL: Final[Mapping[Ground, str]] = {
@@ -179,8 +179,8 @@ _WITH_RIVAL: Final[Mapping[Ground, str]] = {
     Ground.SERVED_LESS: "{rival} is next, since it has had less so far",
     Ground.LENT: "{rival} is to have the workers, which were only lent",
     Ground.AHEAD: "{rival} is next, since this one has had its share for now",
-    Ground.NO_SHARE: "{rival} is next, since the policy gives this one no time at present",
-    Ground.NO_FIT: "{rival} is next, and what is left over does not fit this one",
+    Ground.NO_SHARE: "{rival} is next, since the policy gives this one no time now",
+    Ground.NO_FIT: "{rival} is next, and the leftover workers do not fit this one",
 }
 
 

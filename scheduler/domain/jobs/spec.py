@@ -51,13 +51,13 @@ class JobSpec:
     )
     project: str = asked(
         Word.PROJECT,
-        "whose quota it falls under; 'default', or the token's project",
+        "its project, for quotas; 'default', or the token's project",
         default=DEFAULT_PROJECT,
         by_caller=True,
         option=Option(
             help="Its project.",
             short="-p",
-            page="whose quota it falls under",
+            page="its project, for quotas",
             default="`default`, or the token's only one",
         ),
     )
@@ -92,10 +92,10 @@ class JobSpec:
         "absolute path on the node",
         default="",
         option=Option(
-            help="Where it is started.",
+            help="Its working directory.",
             short="-C",
             metavar="DIR",
-            page="where it is started; relative to here",
+            page="its working directory; relative to here",
             default="a folder of its own",
         ),
     )
@@ -172,7 +172,7 @@ class JobSpec:
         option=Option(
             help="Estimate of its run time.",
             metavar="SPAN",
-            page="estimate of its run time, where it counts no steps",
+            page="estimate of its run time, if it counts no steps",
             default="policies take it for 1 h, forecasts for unknown",
         ),
     )
@@ -185,13 +185,13 @@ class JobSpec:
     )
     throughputs: Mapping[str, float] = asked(
         Word.RATES,
-        "worker type -> steps/s at its scale factor, where known",
+        "worker type -> steps/s at its scale factor, if known",
         default={},
         option=Option(
             help="Steps/s on a worker type. Repeatable.",
             flag="--throughput",
             metavar="TYPE=X",
-            page="steps/s on a worker type, where known; repeatable",
+            page="steps/s on a worker type, if known; repeatable",
             default="learned",
         ),
     )
@@ -268,33 +268,34 @@ class JobSpec:
     )
     max_image_failures: int | None = asked(
         RETRIES,
-        "times that it is retried after its image could not be had; null for any number",
+        "times that it is retried after its image could not be pulled; null for any number",
         default=None,
         option=Option(
-            help="Retries after its image could not be had.",
+            help="Retries after its image could not be pulled.",
             flag="--image-retries",
             default="any number",
         ),
     )
     max_preemptions: int | None = asked(
         RETRIES,
-        "times that it may be made to leave; null for any number",
+        "times that it may be preempted; null for any number",
         default=None,
         option=Option(
-            help="How often it may be made to leave.",
+            help="How often it may be preempted.",
             flag="--max-preemptions",
             default="any number",
         ),
     )
     checkpoint_dir: str | None = asked(
         Word.PATH,
-        "where it keeps its state",
+        "folder of its state",
         default=None,
         option=Option(
-            help="Where it keeps its state.",
+            help="Folder of its state.",
             metavar="DIR",
-            page="where it keeps its state; relative to here; `{job_id}`, `{name}` and `{index}` "
-            "are filled in, as in the command and the variables",
+            page="folder of its state; relative to here; `{job_id}`, `{name}` "
+            "and `{index}` are filled in, as in the command and the "
+            "variables",
         ),
     )
     labels: Mapping[str, str] = asked(
@@ -312,9 +313,9 @@ class JobSpec:
     #: Empty: the project.
     entity: str = asked(
         Word.SUBJECT,
-        "whom its share is accounted to",
+        "entity that its share is accounted to",
         default="",
-        option=Option(help="Whom its share is accounted to.", default="the project"),
+        option=Option(help="Entity that its share is accounted to.", default="the project"),
     )
     depends_on: tuple[str, ...] = asked(
         Word.JOB_IDS,
@@ -331,14 +332,14 @@ class JobSpec:
     array_index: int | None = None
     notice_s: float | None = asked(
         SHORT_SECONDS,
-        "seconds of notice before SIGTERM; the operator's where left out",
+        "seconds of notice before SIGTERM; the operator's if left out",
         default=None,
         usual="`leases.notice_s`",
         option=Option(help="From the notice to SIGTERM.", metavar="SPAN", default="5 s"),
     )
     grace_s: float | None = asked(
         SHORT_SECONDS,
-        "seconds from SIGTERM to SIGKILL; the operator's where left out",
+        "seconds from SIGTERM to SIGKILL; the operator's if left out",
         default=None,
         page="; with the notice less than `engine.plan_lead_s`",
         usual="`leases.grace_s`",
@@ -372,7 +373,7 @@ class JobSpec:
     )
     progress_file: str | None = asked(
         Word.ANY_PATH,
-        "file whose last number counts its checkpointed steps",
+        "file; its last number counts the checkpointed steps",
         default=None,
         option=Option(help="Its last number is the steps done.", metavar="FILE"),
     )
@@ -391,7 +392,7 @@ class JobSpec:
     #: Samples by name; see ``planner.learning.goodput``. Empty: its batch does not change.
     batch: Mapping[str, int] = asked(
         Word.BATCH,
-        "between what it may choose its batch, in samples",
+        "range in which it may choose its batch, in samples",
         default={},
         page=": `initial`, `most`, `least_per_worker` and `most_per_worker`; it needs "
         "`total_steps`, see [Let the batch change](../how-to/write-a-job.md#let-the-batch-change)",
@@ -412,7 +413,7 @@ class JobSpec:
     #: Plain JSON values; the fields are those of ``agent.kubernetes.templates.options.PodOptions``.
     kubernetes: Mapping[str, Any] = asked(
         Word.PODS,
-        "what it says about its pods",
+        "its settings for pods",
         default={},
         page=": `requests`, `volumes`, `tolerations`, `service_account`, `image_pull_secrets`, "
         "`image_pull_policy`, `runtime_class`, `shm_bytes`, `launch`, `force_delete`, `template`",

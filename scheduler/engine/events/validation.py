@@ -108,7 +108,7 @@ class Checker:
             if not self._all_retired(workers):
                 raise InputError(
                     f"node '{node.name}' is here already; retire its workers "
-                    f"({workers.start} to {workers.stop - 1}) before it joins anew"
+                    f"({workers.start} to {workers.stop - 1}) before it joins again"
                 )
             self._joined[node.name] = range(self._workers, self._workers + len(node.workers))
             self._workers += len(node.workers)
@@ -166,7 +166,7 @@ def _check_restarts(event: ev.RestartsMeasured) -> None:
         )
     if event.restarts and len(event.job_ids) != len(event.restarts):
         raise InputError(
-            f"restarts name {len(event.job_ids)} jobs and what they cost on some workers of "
+            f"restarts name {len(event.job_ids)} jobs and costs on some workers for "
             f"{len(event.restarts)}; give one each, or none"
         )
     for job_id, restart_s in zip(event.job_ids, event.restart_s.tolist(), strict=True):

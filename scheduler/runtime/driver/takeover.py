@@ -39,8 +39,8 @@ _log = logging.getLogger("leasehold.service")
 
 #: What happens while the policy in force cannot be asked.
 MEANWHILE = (
-    "the shares that it gave last stay in force, and jobs that came since have to do with workers "
-    "that nobody else is due on; mend the plugin and restart, or choose another policy by "
+    "the shares that it gave last stay in force, and jobs that came since run only on workers "
+    "that no other job is due on; repair the plugin and restart, or choose another policy by "
     "`leasehold policy set`"
 )
 #: More leases than could have been granted since a backup.

@@ -219,9 +219,9 @@ def translate_errors() -> Iterator[None]:
         raise StoreUnavailableError(f"the database cannot be used now: {text}") from error
     except DataError as error:
         text = str(error.orig).strip()
-        raise UnstorableError(f"the database cannot hold what it was given: {text}") from error
+        raise UnstorableError(f"the database cannot hold a given value: {text}") from error
     except (OverflowError, UnicodeError) as error:  # SQLite's driver raises these itself
-        raise UnstorableError(f"the database cannot hold what it was given: {error}") from error
+        raise UnstorableError(f"the database cannot hold a given value: {error}") from error
     except DBAPIError as error:
         raise StoreError(f"the database refused: {str(error.orig).strip()}") from error
 

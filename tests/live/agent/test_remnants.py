@@ -79,7 +79,11 @@ import time; time.sleep(60)
         log = node.state_dir / "logs" / "1" / "supervisor.log"
         assert report.message.endswith(f"; see {log} on node n1")
         assert log.exists()
-        lines = [r.getMessage() for r in caplog.records if "killing what it left" in r.getMessage()]
+        lines = [
+            r.getMessage()
+            for r in caplog.records
+            if "killing its leftover processes" in r.getMessage()
+        ]
         listed = [int(pid) for pid in re.findall(r"(\d+) \(state", lines[0])]
         assert set(pids) <= set(listed)
         assert listed == sorted(set(listed))

@@ -113,7 +113,8 @@ def test_a_refused_enrolment_ends_the_agent_with_the_reason(node, scheduler):
 
 
 @pytest.mark.parametrize(
-    ("token", "words"), [("", "asks for a token, and there is none"), ("lh_bad", "refuses this")]
+    ("token", "words"),
+    [("", "asks for a token, and this agent has none"), ("lh_bad", "refuses this")],
 )
 def test_an_agent_that_was_never_let_in_ends_with_the_reason(node, scheduler, token, words):
     async def main():

@@ -151,7 +151,7 @@ def test_an_expired_watch_lists_again_and_misses_nothing(play, make_lease):
         report = await stage.ended()
         assert (report.reason, report.message) == (
             LeaseEnd.LOST,
-            "the pod vanished; somebody else has deleted it",
+            "the pod vanished; another user has deleted it",
         ) or report.reason is LeaseEnd.LOST
 
     play(scene)
@@ -166,7 +166,7 @@ def test_a_pod_deleted_by_hand_releases_the_job(play, make_lease):
         stage.api.finish(POD, 143)
         report = await stage.ended()
         assert report.reason is LeaseEnd.RELEASED
-        assert "somebody else" in report.message
+        assert "another user" in report.message
 
     play(scene)
 

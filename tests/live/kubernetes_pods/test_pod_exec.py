@@ -134,7 +134,7 @@ def test_an_older_server_cannot_tell_that_the_input_has_ended_and_gets_none():
         await socket.receive()
 
     async def scene(client):
-        with pytest.raises(InputError, match="too old to tell a command that its input has ended"):
+        with pytest.raises(InputError, match="too old to close the input of a command"):
             await begin(client, reads=True)
 
     play(serve, scene, protocols=("v4.channel.k8s.io",))

@@ -86,7 +86,7 @@ def test_a_pod_that_somebody_deleted_is_not_told_before_its_node_was_read(play, 
         report = await stage.ended()
         assert (report.reason, report.message) == (
             LeaseEnd.RELEASED,
-            "somebody else has deleted the pod",
+            "another user has deleted the pod",
         )
         assert stage.problems()[0] == CORDONED
 

@@ -59,7 +59,7 @@ def test_while_an_agent_reports_no_other_one_serves_its_node(live, place):
             await second.tell()
         assert stage.ends() == [None]
         assert [x.lease_id for x in (await desired_of(stage, told)).leases] == [1]
-        with pytest.raises(ConflictError, match="told of no leases"):
+        with pytest.raises(ConflictError, match="gets no leases"):
             await desired_of(stage, replace(told, place=place, incarnation=9.0))
         await first.tell(of_lease(stage))
 
@@ -106,7 +106,7 @@ def test_the_next_agent_in_the_same_folder_serves_at_once(live):
         before = await first.tell(of_lease(stage))
         told = await second.tell(of_lease(stage))
         assert len((await desired_of(stage, told)).leases) == 1
-        with pytest.raises(ConflictError, match="told of no leases"):
+        with pytest.raises(ConflictError, match="gets no leases"):
             await desired_of(stage, before)
         end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.LOST)
         with pytest.raises(ConflictError, match="another agent, which was started later"):

@@ -75,7 +75,7 @@ def test_jobs_that_the_policy_leaves_out_say_so(live):
 def test_a_held_job_says_who_holds_it_and_why(live):
     async def story(stage):
         await stage.job("a", held=True)
-        assert (await stage.explanation("a")).message == "somebody holds it"
+        assert (await stage.explanation("a")).message == "a user holds it"
         await stage.job("b", total_steps=100.0)
         for reason, said in (("wrong data", ": wrong data"), ("", " and gave no reason")):
             await stage.act(JobAction.HOLD, "b", reason=reason)

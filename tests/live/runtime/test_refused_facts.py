@@ -251,7 +251,7 @@ def test_a_stored_job_that_no_agent_can_be_told_fails_and_the_others_run(live):
         await stage.wait(20)
         assert stage.status("good") == "completed"
         assert stage.status("bad") == "failed"
-        assert "cannot be told to node 'n0'" in stage.store.attempts("bad")[0].message
+        assert "cannot be sent to node 'n0'" in stage.store.attempts("bad")[0].message
 
     live(story)
 

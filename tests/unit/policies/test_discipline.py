@@ -76,7 +76,9 @@ def test_an_objective_that_is_not_concave_is_refused_with_the_rules(problem) -> 
         def objective(self, terms):
             return cp.sum_squares(terms.throughput)
 
-    with pytest.raises(SolveError, match="policy 'plain': cvxpy cannot tell that the program is"):
+    with pytest.raises(
+        SolveError, match="policy 'plain': cvxpy does not accept the program as convex"
+    ):
         Convex().allocate(problem)
 
 

@@ -295,7 +295,7 @@ def test_who_is_pushed_out_by_one_is_told_of_it_and_of_its_end(shell: Shell) -> 
         records = [view.jobs.by_id[job_id] for job_id in leaving]
         told = {explain(view, record.to_row(), WaitingJobs(view)).message for record in records}
     assert told
-    words = "it is told to leave (reservation 'night' holds its workers until 1970-01-01T01:06:40"
+    words = "it has to leave (reservation 'night' holds its workers until 1970-01-01T01:06:40"
     assert all(words in message for message in told)
 
 

@@ -111,7 +111,7 @@ def test_another_policy_is_named_where_it_turns_a_round_over(stage, job):
     shell._allocate = make_policy("fifo").allocate
     shell.tell(ev.PolicyChanged(policy="fifo", time_dependent=False))
     shell.run(until_s=350.0)
-    why = "a is next, since the policy gives this one no time at present"
+    why = "a is next, since the policy gives this one no time now"
     assert words(shell, do.RevokeLease, since=300.0) == [
         f"b: in round 4: the policy is now fifo; {why}"
     ]
