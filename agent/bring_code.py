@@ -106,7 +106,9 @@ def main() -> int:
         except OSError as error:
             if str(error) != why:
                 why = str(error)
-                print(f"its uploaded code cannot be had yet: {why}", file=sys.stderr, flush=True)
+                print(
+                    f"its uploaded code cannot be fetched yet: {why}", file=sys.stderr, flush=True
+                )
         else:
             return 0
         term.deadline_s = ask(*at) or term.deadline_s

@@ -76,7 +76,7 @@ class Trees:
                 await asyncio.to_thread(self._unpack, lease, archive)
                 fault = ""
             except InputError as error:
-                fault = clean_text(f"its uploaded code cannot be had: {error}")
+                fault = clean_text(f"its uploaded code cannot be fetched: {error}")
             except OSError as error:  # the scheduler is away, or the disk is full
                 _log.warning("the code of lease %d could not be brought: %s", lease_id, error)
                 await asyncio.sleep(wait_s)

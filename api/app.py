@@ -199,7 +199,7 @@ async def _watch_tokens(context: Context) -> None:
             await context.end_lapsed()
             await tell_reuses(context)
         except Exception:  # noqa: BLE001 - the next look may go better
-            _log.exception("it could not be looked at whether tokens have ended")
+            _log.exception("expired tokens could not be checked")
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -37,7 +37,7 @@ _ERRORS = {
     "500": "A bug; see the log under the request's id",
     "503": "Not at the moment; see Retry-After",
 }
-_AGENTS = "What an agent says and hears; see `scheduler.protocol.desired`."
+_AGENTS = "The messages of agents; see `scheduler.protocol.desired`."
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _agent_paths() -> dict[str, Any]:
         "/v1/agent/execs/{exec_id}": {
             "post": _agent_operation(
                 "tell_exec",
-                "Say what a command beside a job has printed, or how it ended",
+                "Report the output of a command beside a job, or its end",
                 parameters=[{"name": "exec_id", "in": "path", "required": True, "schema": _STRING}],
                 answer=_object(stop={"type": "boolean"}, room={"type": "boolean"}),
             )

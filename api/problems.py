@@ -55,7 +55,7 @@ _FULL = (
     "operator has to make room, then try again"
 )
 _UNKNOWN = (
-    "it is not known yet whether this was taken in; look later, or send it again under the same "
+    "it is not known yet whether this was stored; look later, or send it again under the same "
     "client id"
 )
 _SECRETS = {"secret", "token", "authorization"}

@@ -131,7 +131,7 @@ class Checkpoints:
         if self.token and newest > self.token:
             raise StaleLeaseError(
                 f"the attempt with token {newest} has taken over {self.folder}; this one has "
-                f"token {self.token} and writes no more"
+                f"token {self.token} and stops writing"
             )
 
     def newest(self) -> int:

@@ -149,8 +149,7 @@ def usage_half_life() -> float:
         0.0,
         ge=0.0,
         lt=math.inf,
-        help="Half of what entities have used is forgotten in so long, and the rest counts against "
-        "them; 0: it does not.",
+        help="Half-life of entities' past use, which counts against them; 0: it does not count.",
     )
     return found
 

@@ -166,7 +166,7 @@ class OutcomeUnknownError(StoreUnavailableError):
 
     def __init__(self, failure: StoreUnavailableError) -> None:
         super().__init__(
-            f"it is not known yet whether this was taken in; send it again under the same client "
+            f"it is not known yet whether this was stored; send it again under the same client "
             f"id: {failure}"
         )
         self.failure = failure

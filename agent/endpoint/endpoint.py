@@ -353,7 +353,7 @@ class Endpoint:
     async def _give_code(self, tenant: Tenant, writer: asyncio.StreamWriter) -> None:
         """Send the code of a lease to one connection at a time; a slow one is cut off."""
         if tenant.code is None or tenant.bringing:
-            why = "is being sent already" if tenant.bringing else "is not to be had here"
+            why = "is being sent already" if tenant.bringing else "is not available here"
             _refuse(f"the code of lease {tenant.lease_id} {why}", writer)
             return
         tenant.bringing = True

@@ -379,7 +379,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         try:
             return the_code(await self._link.code(record.lease.lease_id), record.lease)
         except InputError as error:
-            why = clean_text(f"its uploaded code cannot be had: {error}")
+            why = clean_text(f"its uploaded code cannot be fetched: {error}")
             self._give_up(record, LeaseEnd.FAILED, "", why)
             raise
 

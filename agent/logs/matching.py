@@ -201,7 +201,7 @@ class Matching:
             except TimeoutError:
                 return f"it was silent for {self._silence_s:.0f} s"
             except (*SPOILT, AttributeError) as error:  # it may be overwritten
-                return f"it says what makes no sense ({error})"
+                return f"its output is malformed ({error})"
             if not line:
                 return f"it ended with code {await process.wait()}"
 

@@ -88,7 +88,7 @@ def count_jobs(items: Sequence[Any], *, most_jobs: int, max_body_bytes: int) -> 
             "jobs",
             size,
             f"are {size} bytes with all arrays written out, and at most {most} are taken; "
-            "move what the elements share into a file, or send fewer at once",
+            "move the elements' common parts into a file, or send fewer at once",
         )
 
 

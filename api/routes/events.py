@@ -32,7 +32,7 @@ EventId = Annotated[int, Query(ge=0, le=2**62)]
     responses={
         200: {
             "model": EventPageOut,
-            "description": "a page; or a stream, where Accept is text/event-stream",
+            "description": "a page; or a stream, if Accept is text/event-stream",
             "content": {SSE: {"schema": {"type": "string"}}},
         }
     },

@@ -56,7 +56,7 @@ async def begin_exec(job_id: Id, given: ExecIn, context: Ctx, principal: User) -
 
 @router.get(
     "/jobs/{job_id}/exec/{exec_id}",
-    summary="Read what a command prints",
+    summary="Read a command's output",
     operation_id="read_exec",
     responses={200: {"model": ExecOutputOut}},
 )

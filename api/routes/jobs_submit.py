@@ -70,7 +70,7 @@ with an earlier one under the same id.
     status_code=201,
     openapi_extra=_BODY,
     responses={
-        201: {"model": SubmittedOut, "description": "The job was taken in"},
+        201: {"model": SubmittedOut, "description": "The job was accepted"},
         200: {
             "model": SubmittedOut | BatchOut | FitOut | BatchFitOut,
             "description": "A known job, a batch, or a dry run",

@@ -60,7 +60,7 @@ async def create_webhook(given: WebhookIn, context: Ctx, principal: User) -> Ans
     if secret and not principal.has(Role.ADMIN):
         raise ProblemError(
             403,
-            f"on: {', '.join(secret)} is what administrators alone read, and '{principal.subject}' "
+            f"on: {', '.join(secret)} is for administrators only, and '{principal.subject}' "
             f"has role {principal.role}; name other kinds",
         )
     view, made = await context.service.webhooks.add(

@@ -91,9 +91,7 @@ class BatchLimitsIn(Form):
     initial: Samples = Field(description="samples per step of the batch by which steps count")
     most: Samples = Field(description="samples per step at most")
     least_per_worker: Samples = Field(1, description="samples per worker and pass at least")
-    most_per_worker: Samples = Field(
-        description="samples per worker and pass at most: what fits into memory"
-    )
+    most_per_worker: Samples = Field(description="samples per worker and pass at most, by memory")
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Self:

@@ -29,7 +29,7 @@ class WebhookIn(Form):
         description="kinds of events; dots may stand for underscores"
     )
     project: ProjectName | None = Field(
-        None, description="only what concerns its jobs and itself; null for everything"
+        None, description="only events of its jobs and itself; null for all events"
     )
     template: Template = Field(
         Template.JSON, description="json, or slack for Slack's incoming webhooks"

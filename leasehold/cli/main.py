@@ -54,7 +54,7 @@ COMMANDS = {
     "savings": LazyCommand(
         module="leasehold.cli.local.savings",
         attribute="savings",
-        summary="Say what policies would have saved over a plain queue.",
+        summary="Show the savings of policies over a plain queue.",
         extras=("simulator",),
     ),
     "advise": LazyCommand(

@@ -253,7 +253,7 @@ WaitReason: TypeAlias = Literal[
 
 
 class ActOptions(TypedDict, total=False):
-    """What may be left out of ``ActIn``.
+    """The optional fields of ``ActIn``.
 
     Attributes:
         ids: job ids; or give 'selector'
@@ -371,7 +371,7 @@ class BatchIn(TypedDict):
 
 
 class BatchLimitsOptions(TypedDict, total=False):
-    """What may be left out of ``BatchLimitsIn``.
+    """The optional fields of ``BatchLimitsIn``.
 
     Attributes:
         least_per_worker: samples per worker and pass at least
@@ -386,7 +386,7 @@ class BatchLimitsIn(BatchLimitsOptions):
     Attributes:
         initial: samples per step of the batch by which steps count
         most: samples per step at most
-        most_per_worker: samples per worker and pass at most: what fits into memory
+        most_per_worker: samples per worker and pass at most, by memory
     """
 
     initial: int
@@ -486,7 +486,7 @@ class Changed(TypedDict):
 
 
 class ClaimOptions(TypedDict, total=False):
-    """What may be left out of ``ClaimIn``.
+    """The optional fields of ``ClaimIn``.
 
     Attributes:
         sub_path: a folder of the volume to mount instead of all of it
@@ -594,7 +594,7 @@ class EventPage(TypedDict):
 
 
 class ExecOptions(TypedDict, total=False):
-    """What may be left out of ``ExecIn``.
+    """The optional fields of ``ExecIn``.
 
     Attributes:
         stdin: its input, in base64; 256 KiB at most
@@ -747,7 +747,7 @@ class JobAhead(TypedDict):
 
 
 class JobOptions(TypedDict, total=False):
-    """What may be left out of ``JobIn``.
+    """The optional fields of ``JobIn``.
 
     Attributes:
         project: its project, for quotas; 'default', or the token's project
@@ -851,7 +851,7 @@ class JobIn(JobOptions):
     """A job to submit.
 
     Attributes:
-        name: what you call it
+        name: its name
         command: program and arguments, as a list; no shell sees it
     """
 
@@ -1138,7 +1138,7 @@ class Nodes(TypedDict):
 
 
 class PairOptions(TypedDict, total=False):
-    """What may be left out of ``PairIn``.
+    """The optional fields of ``PairIn``.
 
     Attributes:
         scale_factor: workers that the two jobs share
@@ -1231,7 +1231,7 @@ class PolicyDetails(TypedDict):
 
 
 class PolicyOptions(TypedDict, total=False):
-    """What may be left out of ``PolicyIn``.
+    """The optional fields of ``PolicyIn``.
 
     Attributes:
         parameters: as on the command line; numbers and booleans may be JSON's
@@ -1446,7 +1446,7 @@ class ReasonIn(TypedDict, total=False):
 
 
 class ReservationOptions(TypedDict, total=False):
-    """What may be left out of ``ReservationIn``.
+    """The optional fields of ``ReservationIn``.
 
     Attributes:
         project: the project with the jobs that may use them
@@ -1563,7 +1563,7 @@ class Submitted(TypedDict):
 
 
 class ThroughputOptions(TypedDict, total=False):
-    """What may be left out of ``ThroughputIn``.
+    """The optional fields of ``ThroughputIn``.
 
     Attributes:
         scale_factor: workers of the job
@@ -1618,7 +1618,7 @@ class Throughputs(TypedDict):
 
 
 class TokenOptions(TypedDict, total=False):
-    """What may be left out of ``TokenIn``.
+    """The optional fields of ``TokenIn``.
 
     Attributes:
         projects: projects that it is confined to; none for all
@@ -1662,7 +1662,7 @@ class Tokens(TypedDict):
 
 
 class UploadOptions(TypedDict, total=False):
-    """What may be left out of ``UploadIn``.
+    """The optional fields of ``UploadIn``.
 
     Attributes:
         project: its project; 'default', or the token's project
@@ -1736,10 +1736,10 @@ class Version(TypedDict):
 
 
 class WebhookOptions(TypedDict, total=False):
-    """What may be left out of ``WebhookIn``.
+    """The optional fields of ``WebhookIn``.
 
     Attributes:
-        project: only what concerns its jobs and itself; null for everything
+        project: only events of its jobs and itself; null for all events
         template: json, or slack for Slack's incoming webhooks
     """
 

@@ -75,7 +75,7 @@ class PodsSection:
     )
     code_volume_bytes: int = setting(
         2**30,
-        "Most that uploaded code in a pod, and what its job writes beside it, may take.",
+        "Largest size of uploaded code in a pod and the files that its job writes beside it.",
         ge=2**20,
     )
     default_image: str = setting("", "Image of jobs that name none.")
@@ -146,13 +146,13 @@ class AgentConfig:
     ca_file: str | None = setting(None, "Certificates that the scheduler's is checked against.")
     address: str = setting(
         "",
-        "Where other nodes reach rank 0 of a gang on this node; the local address on the way to "
-        "the scheduler unless given.",
+        "Address at which other nodes reach rank 0 of a gang on this node; "
+        "the local address on the way to the scheduler unless given.",
     )
     backend: str = setting(
         "process",
-        "What runs the jobs: process (local processes), kubernetes (pods of this node), or the "
-        "name of a plugin.",
+        "Backend of the jobs: process (local processes), kubernetes (pods "
+        "of this node), or the name of a plugin.",
     )
     backend_options: Mapping[str, str] = setting(_NONE, "Options for the backend of a plugin.")
     isolation: str = setting(
@@ -163,7 +163,7 @@ class AgentConfig:
         choices=("auto", "required", "off"),
     )
     job_devices: tuple[str, ...] = setting(
-        ("/dev/infiniband",), "What every such job sees of /dev besides its workers."
+        ("/dev/infiniband",), "Devices in /dev that every such job sees besides its workers."
     )
     job_groups: tuple[str, ...] = setting(
         (), "Groups of this node that every such job is a member of, by name or number."

@@ -94,7 +94,7 @@ class OidcSection:
         "oidc-", "Put before that name, so that it differs from the owners of tokens made here."
     )
     jwks_url: str | None = setting(
-        None, "Where its keys are.", derived="the issuer's discovery document"
+        None, "URL of its keys.", derived="the issuer's discovery document"
     )
     algorithms: tuple[str, ...] = setting(
         ("RS256", "PS256", "ES256"), "Algorithms of signatures that are taken."
@@ -328,16 +328,18 @@ class KubernetesSection:
     audience: str = setting("leasehold", "Audience that those pods' tokens must be made for.")
     approved_label: str | None = setting(
         None,
-        "Prefix of the labels of a node that say which workers it may have, as "
-        "PREFIX/TYPE=COUNT; without it such a node may have what its agent reports.",
+        "Prefix of the labels of a node for the workers that it may have, "
+        "as PREFIX/TYPE=COUNT; without it such a node may have what its "
+        "agent reports.",
     )
     prepull_images: int = setting(
         0, "Images at most that a node pulls for waiting jobs before they start; 0 for none.", ge=0
     )
     template_allows: tuple[str, ...] = setting(
         (),
-        "What pod templates may say beside the list, as the error of a submission names it: "
-        "spec.volumes[].nfs, spec.priorityClassName=low, metadata.labels.example.com/*.",
+        "Fields that pod templates may set beside the list, as the error of"
+        " a submission names them: spec.volumes[].nfs, "
+        "spec.priorityClassName=low, metadata.labels.example.com/*.",
     )
 
 

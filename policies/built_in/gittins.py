@@ -49,7 +49,7 @@ class Gittins(Policy):
     service_worker_s: tuple[float, ...] = parameter(
         (),
         gt=0.0,
-        help="A sample of the worker-seconds that jobs need; none: what completed jobs took.",
+        help="A sample of the worker-seconds that jobs need; none: those of completed jobs.",
     )
     quantum_worker_s: float = parameter(
         3600.0, gt=0.0, help="Worker-seconds between two looks at a job's index."

@@ -77,12 +77,12 @@ class Goodput(Policy):
 
     power: float = parameter(-0.5, ge=-8.0, le=1.0, help="Of the power mean over jobs; not 0.")
     waiting: float = parameter(
-        2.0, ge=1.0, help="What a job that waits costs, in the most that one that runs can cost."
+        2.0, ge=1.0, help="Cost of a waiting job, relative to the largest cost of a running job."
     )
     relative_to: str = parameter(
         "least",
         choices=("least", "fair_share"),
-        help="What a job's gain is measured by: its slowest configuration, or its fair share.",
+        help="Measure of a job's gain: its slowest configuration, or its fair share.",
     )
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ class MaxThroughput(ProgramPolicy):
     normaliser: str = parameter(
         "none",
         choices=("none", "equal_share", "best"),
-        help="What a job's throughput is divided by before it is added up.",
+        help="Divisor of a job's throughput before the sum.",
     )
 
     def objective(self, terms: Terms) -> Any:

@@ -127,7 +127,7 @@ class Execs:
         """Drop all commands: this process does not lead any more."""
         now_s = self._clock.now_s()
         for one in self._known.values():
-            one.end(now_s, problem="the scheduler that knew of it leads no more")
+            one.end(now_s, problem="the leader has changed; commands end with the old leader")
         self._known.clear()
 
     async def begin(

@@ -96,7 +96,7 @@ _log = logging.getLogger("leasehold.service")
 
 #: The problem of a process that cannot lead or stand by yet.
 STARTING = (
-    "starting: what plans rounds is compiled, which takes up to a minute after an installation"
+    "starting: the planning of rounds is compiled; this takes up to a minute after an installation"
 )
 RECOVERING = "recovering"
 #: The wait between two tries to lead with a clock that is behind the stored entries.
@@ -233,7 +233,7 @@ class LiveService(ClusterAdmin):
             try:
                 await lead_in_terms(self._lead, token, self._keeper.retake, self._note_failed_turn)
             except StaleLeaderError as error:
-                _log.error("this scheduler leads no more: %s", error)
+                _log.error("this scheduler no longer leads: %s", error)
             except WrongClockError as error:
                 await self._wait_for_clock(error)
 

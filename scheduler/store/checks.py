@@ -86,7 +86,7 @@ def check_leader(token: int, leader: Leadership | None) -> Leadership:
     """
     if leader is None:
         raise StaleLeaderError(
-            f"token {token} leads no more, and no process leads; acquire the leadership again"
+            f"token {token} no longer leads, and no process does; acquire the leadership again"
         )
     if leader.token != token:
         raise StaleLeaderError(

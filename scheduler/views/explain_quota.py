@@ -107,9 +107,7 @@ def quota_words(view: PublishedState, record: JobRecord) -> str:
 def _words(one: QuotaInTheWay, record: JobRecord) -> str:
     what = one.worker_type or "workers"
     if one.shared:
-        return (
-            f"what projects lend each other of their {what} is in use: {one.held} of {one.allowed}"
-        )
+        return f"the {what} that projects lend each other are in use: {one.held} of {one.allowed}"
     own = f"user '{one.owner}' of project '{record.project}'"
     who = own if one.owner else f"project '{record.project}'"
     lent = f" ({one.limit} of its own)" if one.allowed > one.limit else ""

@@ -39,7 +39,7 @@ def check_code(lease: DesiredLease, *, image: str, port: int) -> None:
         missing = "kubernetes.code_image" if port else "kubernetes.jobs_port"
         raise InputError(
             f"job '{lease.job_id}' comes with uploaded code, and the agent of this node brings "
-            f"none into pods: it has no {missing} (the chart sets it where agent.uploads.enabled "
+            f"none into pods: it has no {missing} (the chart sets it if agent.uploads.enabled "
             "is true); until then put the code into an image or on a volume, or name worker types "
             "of other nodes (--type)"
         )

@@ -100,7 +100,7 @@ class PodCommand:
                 "with access to pods there can use kubectl exec"
             ) from error
         except MissingError as error:
-            raise InputError("the job's pod is no more on this node") from error
+            raise InputError("the job's pod has left this node") from error
         except KubernetesError as error:
             raise OSError(f"the API server did not begin it: {error}") from error
         if reads and socket.protocol != CLOSING:

@@ -20,8 +20,7 @@ _LABEL: Final = "pod-security.kubernetes.io/enforce"
 #: From the weakest on.
 LEVELS: Final = ("privileged", "baseline", "restricted")
 _MEANS: Final = {
-    "privileged": "nothing but the scheduler's list of what templates may say keeps a job from its "
-    "node",
+    "privileged": "only the scheduler's list of allowed template fields keeps a job from its node",
     "baseline": "a job may run as root in its container",
     "restricted": "",
 }

@@ -185,7 +185,7 @@ def _check_container(container: Mapping[str, Any], path: str, accelerators: froz
     for position, variable in enumerate(env):
         if is_owned_variable(str(variable.get("name", ""))):
             where = f"{path}.env[{position}].name"
-            raise _refusal(where, variable["name"], "it tells the job about its lease")
+            raise _refusal(where, variable["name"], "it carries the job's lease")
 
 
 def is_owned_variable(name: str) -> bool:

@@ -140,7 +140,7 @@ class Cell:
         with self.bearing():
             pid = os.fork()
             if pid == 0:
-                said = "the job's folders could not be looked at"
+                said = "the job's folders could not be checked"
                 try:
                     self.enter("/")
                     said = self._fault(folder, checkpoints)

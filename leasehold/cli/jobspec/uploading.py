@@ -23,7 +23,7 @@ Upload: TypeAlias = Annotated[
 Exclude: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--exclude", metavar="PATTERN", help="Leave out of --upload what matches. Repeatable."
+        "--exclude", metavar="PATTERN", help="Leave matching files out of --upload. Repeatable."
     ),
 ]
 

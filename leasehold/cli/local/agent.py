@@ -69,7 +69,8 @@ def agent(
         str | None, typer.Option(help="Certificates that the scheduler's is checked against.")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Where other nodes reach rank 0 of a gang on this node.")
+        str | None,
+        typer.Option(help="Address at which other nodes reach rank 0 of a gang on this node."),
     ] = None,
     backend: Annotated[
         str | None,

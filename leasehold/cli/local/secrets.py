@@ -57,7 +57,7 @@ def rotate(
     chosen = _config(config, state_dir, db, settings)
     if chosen.secrets.key_file is None:
         raise InputError(
-            "secrets.key_file is not set; where keys come in LEASEHOLD_SECRETS__KEYS, put a new "
+            "secrets.key_file is not set; if keys come in LEASEHOLD_SECRETS__KEYS, put a new "
             "one before them, restart the schedulers, and run `leasehold secrets reseal`"
         )
     path = Path(chosen.secrets.key_file).expanduser()

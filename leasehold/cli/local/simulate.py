@@ -42,7 +42,7 @@ def simulate(
     ] = None,
     orders: Annotated[
         str | None,
-        typer.Option("--orders", help="YAML file with what people order when; with --config."),
+        typer.Option("--orders", help="YAML file with users' orders over time; with --config."),
     ] = None,
     param: Annotated[
         list[str] | None, typer.Option("--param", help="KEY=VALUE of the policy; repeatable.")

@@ -51,7 +51,7 @@ _WORDING: Final = words(
 #: Value that removes a rule.
 _ANY: Final = "none"
 
-app = typer.Typer(help="Show projects, or set what one may have.", cls=group_with_default("list"))
+app = typer.Typer(help="Show projects, or set the limits of one.", cls=group_with_default("list"))
 
 
 @app.command("list")
@@ -99,8 +99,9 @@ def set_project(
         typer.Option(
             "--idle-quota",
             metavar="keep|lend|share",
-            help="What becomes of workers of --max-workers that its jobs do not ask for: they stay "
-            "idle, are lent until its jobs ask, or are lent and those of others used.",
+            help="Use of workers of --max-workers that its jobs do not ask for: "
+            "they stay idle, are lent until its jobs ask, or are lent and "
+            "those of others used.",
         ),
     ] = None,
     max_jobs: Annotated[

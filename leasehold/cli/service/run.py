@@ -119,7 +119,7 @@ def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) 
             return outlast(service, follow)  # the scheduler may be away, but it has the job
         except KeyboardInterrupt:
             if cancelling:
-                remark(f"interrupted; `leasehold job {job_id}` says what became of it")
+                remark(f"interrupted; `leasehold job {job_id}` shows its result")
             elif cancels or _asked_twice(service, job_id):
                 cancelling = True
                 continue

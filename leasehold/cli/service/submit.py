@@ -82,7 +82,7 @@ def submit(
         bool, typer.Option("--wait", help="Wait until all have ended; 0 if all completed.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show what happens to them until all have ended.")
+        bool, typer.Option("--watch", help="Follow their history until all have ended.")
     ] = False,
     as_json: Json = False,
     **of_jobs: Any,

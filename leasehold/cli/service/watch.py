@@ -43,7 +43,7 @@ def watch(
         str | None, typer.Option("--subject", help="Only about: job, node, policy, project, ...")
     ] = None,
     actor: Annotated[
-        str | None, typer.Option("--actor", metavar="NAME", help="Only what this one did.")
+        str | None, typer.Option("--actor", metavar="NAME", help="Only events of this user.")
     ] = None,
     since: Annotated[
         str | None,
@@ -69,7 +69,7 @@ def watch(
         return
     if since is not None and after is not None:
         raise InputError(
-            f"--since '{since}' and --after {after} exclude each other: both say where to begin"
+            f"--since '{since}' and --after {after} exclude each other: give only one start"
         )
     filters: Any = {
         "kind": split_list(kind or [], option="--kind"),

@@ -73,7 +73,7 @@ def add(
     ],
     project: Annotated[
         str | None,
-        typer.Option("--project", "-p", help="Only what concerns its jobs; everything by default."),
+        typer.Option("--project", "-p", help="Only events of its jobs; all events by default."),
     ] = None,
     template: Annotated[
         str, typer.Option("--template", help="json, or slack for Slack's incoming webhooks.")

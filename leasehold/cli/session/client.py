@@ -145,6 +145,6 @@ class ServiceClient(Client):
         self._version_seen = True
         if theirs.split(".")[:2] != __version__.split(".")[:2]:
             sys.stderr.write(
-                f"leasehold: the scheduler is version {theirs}, this command {__version__}; "
-                "what one of them does not know, fails\n"
+                f"leasehold: version mismatch: scheduler {theirs}, client {__version__}; "
+                "newer features may fail\n"
             )

@@ -65,7 +65,7 @@ def error_of(
     """
     named = "title" in problem
     if not named and _BY_STATUS.get(status) is UnreachableError:
-        return UnreachableError(f"what stands before the scheduler at {server} answered {status}")
+        return UnreachableError(f"a proxy in front of {server} answered {status}")
     if not named:
         return AnswerError(
             f"{server} answered {status} and no problem that a scheduler would name; "

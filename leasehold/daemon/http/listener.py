@@ -84,7 +84,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
-                    _log.warning("a connection could not be taken in: %s", error)
+                    _log.warning("a connection could not be accepted: %s", error)
                     return
                 self._pause(error)
                 return
@@ -112,14 +112,14 @@ class Listener:
         """Clean up a connection that was not made, even if its task never started."""
         self._accepting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("a connection could not be taken in: %s", error)
+            _log.warning("a connection could not be accepted: %s", error)
         if not protocol.was_made:
             self._keeper.remove(protocol)
             connection.close()
 
     def _pause(self, error: OSError) -> None:
         """Drop a connection and retry soon; retrying at once would be a busy loop."""
-        _log.warning("no connection can be taken in: %s", error)
+        _log.warning("no connection can be accepted: %s", error)
         self._keeper.make_room()
         self._loop.remove_reader(self._bound)
         self._pausing = self._loop.call_later(_PAUSE_S, self._resume)

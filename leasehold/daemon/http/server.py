@@ -52,7 +52,7 @@ def bind(settings: ServerSection) -> socket.socket:
         taken.listen(_BACKLOG)
     except OSError as error:
         taken.close()
-        advice = "; stop what listens there or choose another --port"
+        advice = "; stop the process that listens there or choose another --port"
         said = advice if error.errno == errno.EADDRINUSE else ""
         raise OSError(f"cannot listen on {where}: {error.strerror}{said}") from error
     taken.setblocking(False)

@@ -171,7 +171,7 @@ def _check_changes(state: ControlState, transaction: Transaction, node: NodeStat
         return
     why = (
         f"the workers of node '{node.name}' have changed {MOST_CHANGES} times within an hour, and "
-        "differ again; look whether two agents use this name, or what makes the agent find other "
+        "differ again; look whether two agents use this name, or why the agent finds other "
         "workers each time (--worker sets them)"
     )
     if state.nodes.is_first_refusal(node.name):

@@ -141,7 +141,7 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
         Trouble.NO_RESOURCES: "lower the job's requests, or make room on the node",
         Trouble.TAINTED: "let the job tolerate the taint, or take it off the node",
         Trouble.CORDONED: "uncordon the node; elsewhere it is tried by itself",
-        Trouble.VOLUME: "check the claims that the job names, and where their volumes lie",
+        Trouble.VOLUME: "check the claims that the job names, and the nodes of their volumes",
         Trouble.AFFINITY: "check node selector and affinity of the job's template",
         Trouble.UNSCHEDULABLE: "see the message",
         Trouble.NOT_BOUND: "see whether Kubernetes' scheduler runs; other nodes are tried",

@@ -41,11 +41,11 @@ class JobSpec:
 
     name: str = asked(
         Word.NAME,
-        "what you call it",
+        "its name",
         option=Option(
             help="Its name; the program's by default.",
             short="-n",
-            page="what you call it",
+            page="its name",
             default="the program's name",
         ),
     )

@@ -258,4 +258,4 @@ def test_ctrl_c_ends_it_while_nobody_answers_the_cancelling(running, scheduler):
     ran.says("cancelling job-1")
     ran.process.send_signal(signal.SIGINT)
     assert ran.end() == (130, "")
-    assert "interrupted; `leasehold job job-1` says what became of it" in ran.err
+    assert "interrupted; `leasehold job job-1` shows its result" in ran.err

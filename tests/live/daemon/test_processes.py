@@ -100,8 +100,8 @@ def test_a_port_that_is_taken_is_one_line(start):
         serve = start("serve", f"--port={port}", quick=False)
         assert serve.end() == 1
     assert serve.output == (
-        f"leasehold: cannot listen on 127.0.0.1:{port}: Address already in use; stop what listens "
-        "there or choose another --port\n"
+        f"leasehold: cannot listen on 127.0.0.1:{port}: Address already in use; stop the process "
+        "that listens there or choose another --port\n"
     )
 
 

@@ -184,7 +184,9 @@ def test_code_that_nobody_has_ends_the_lease_as_failed(play, make_lease, tmp_pat
         stage.api.vanish(POD)
         ended = await stage.ended()
         assert ended.reason is LeaseEnd.FAILED
-        assert ended.message.startswith("its uploaded code cannot be had: node 'n1' has no lease")
+        assert ended.message.startswith(
+            "its uploaded code cannot be fetched: node 'n1' has no lease"
+        )
         await ended_with(bringing)
 
     play(scene, settings=WITH_CODE)
@@ -256,7 +258,7 @@ def test_the_code_is_for_the_pod_of_the_lease_alone(play, make_lease, tmp_path):
         stage.start(make_lease(3, workers=(2,)))
         await stage.pod("job3-1-0")
         plain = stage.backend._records[3].tenant.secret
-        with pytest.raises(OSError, match="is not to be had"):
+        with pytest.raises(OSError, match="is not available"):
             await asyncio.to_thread(fetch, at, plain)
         stage.api.run("job2-1-0")
         await stage.until(lambda: stage.report(2).state is LeaseState.RUNNING)

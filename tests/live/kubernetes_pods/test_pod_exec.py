@@ -145,7 +145,7 @@ def test_an_older_server_cannot_tell_that_the_input_has_ended_and_gets_none():
     [
         (403, InputError, "agent.exec=true"),
         (401, InputError, "agent.exec=true"),
-        (404, InputError, "the job's pod is no more"),
+        (404, InputError, "the job's pod has left"),
         (500, OSError, "did not begin it"),
         (400, OSError, "did not begin it"),
     ],

@@ -24,8 +24,8 @@ def namespace(level=None):
         ("restricted", "INFO", "enforces the pod security level 'restricted'"),
         ("baseline", "WARNING", "'baseline': a job may run as root in its container"),
         ("privileged", "WARNING", f"'privileged': nothing but .* label it {ENFORCE}=restricted"),
-        (None, "WARNING", "enforces no pod security level: nothing but the scheduler's list"),
-        ("odd", "WARNING", "nothing but the scheduler's list"),
+        (None, "WARNING", "enforces no pod security level: only the scheduler's list"),
+        ("odd", "WARNING", "only the scheduler's list"),
     ],
 )
 def test_an_agent_says_the_level_in_one_line_at_its_start(play, caplog, level, severity, said):

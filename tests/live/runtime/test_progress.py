@@ -85,7 +85,7 @@ def test_reported_steps_that_nobody_has_saved_do_not_outlive_their_lease(live, e
         assert first.steps_done == 0
         assert stage.row().steps_done == 0
         message = (await stage.explanation()).message
-        assert ("keeps nothing when it is preempted, and has begun anew" in message) == (
+        assert ("keeps nothing when it is preempted, and has restarted from zero" in message) == (
             end is LeaseEnd.LOST
         )
         assert ("its last attempt: a mishap" in message) == (end is LeaseEnd.FAILED)

@@ -76,7 +76,7 @@ def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
         # Long enough that a busy machine does not lose the lead before it is given up.
         one, two = make(store, tmp_path, ttl_s=6.0), make(store, tmp_path, "two", ttl_s=6.0)
         assert not one.health().ready
-        with pytest.raises(StartingError, match="what plans rounds is compiled"):
+        with pytest.raises(StartingError, match="the planning of rounds is compiled"):
             one.nodes()
         first = asyncio.create_task(one.run())
         await until(lambda: one.health().leading)

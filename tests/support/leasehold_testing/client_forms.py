@@ -91,7 +91,7 @@ def _forms(name: str, schema: Mapping[str, Any]) -> list[str]:
     if not free:
         return [_form(name, "TypedDict", schema, owed, sent=True)]
     base = name.removesuffix("In") + "Options"
-    title = {"description": f"What may be left out of ``{name}``."}
+    title = {"description": f"The optional fields of ``{name}``."}
     return [
         _form(base, "TypedDict, total=False", title, free, sent=True),
         _form(name, base, schema, owed, sent=True),
