@@ -327,7 +327,7 @@ def test_another_release_is_remarked_on_once(serve, leasehold):
     scheduler.stop()
     scheduler.service.version = "7.3.1"
     scheduler.start()
-    assert leasehold("top", "--once").err.count("the scheduler is version 7.3.1") == 1
+    assert leasehold("top", "--once").err.count("version mismatch: scheduler 7.3.1, client") == 1
 
 
 def test_a_stream_that_is_none_is_refused():
