@@ -44,8 +44,7 @@ def check_tree(archive: bytes) -> None:
 
     Raises:
         InputError: it cannot be read, is too large, or has an entry that is neither a file nor a
-            folder,
-            or lies outside.
+            folder, or lies outside.
     """
     for _ in _entries(archive):
         pass

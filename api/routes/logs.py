@@ -86,9 +86,8 @@ async def read_log(
 ) -> Response:
     """Return a job's output.
 
-    If a gang runs on several nodes, or all attempts are asked for, a line
-    `==> node (stream) <==` stands before each piece that comes from another node, stream or attempt
-    than the piece before.
+    If a gang runs on several nodes, or all attempts are asked for, a line `==> node (stream) <==`
+    stands before each piece that comes from another node, stream or attempt than the piece before.
 
     With `Accept: application/x-ndjson` the answer is a line of JSON per piece: `attempt`, `node`,
     `stream`, `offset` (of its first byte since the attempt began), `kept_from` (offset of the

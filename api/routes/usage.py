@@ -42,8 +42,7 @@ async def show_usage(
 
     `gpu_used_s` is the part in which GPUs computed, as agents measure it by NVML. `gpu_measured_s`
     is the time with a measurement. It is spread evenly over each lease; of a lease that has not
-    ended it is
-    known up to the last round.
+    ended it is known up to the last round.
     """
     until_s = min(context.now() if until_s is None else until_s, context.now())
     projects = principal.projects or None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig, ServerSection
 
 _BUNDLED = "bundled"
-#: Twice the default time of an agent's request for news without any news.
+#: Twice the default wait of an agent's request for news.
 LEAST_TIMEOUT_S: Final = 30.0
 
 

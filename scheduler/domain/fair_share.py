@@ -1,8 +1,7 @@
 """Half-life fair share: an entity that has recently used more than its share counts for less.
 
 Usage is worker-seconds that fade away by half in every half-life. Among the entities that compete,
-an
-entity's part of all usage is held against its part of all weights, and its effective weight is
+an entity's part of all usage is held against its part of all weights, and its effective weight is
 
     weight x 2^(1 - min(usage part / weight part, 5))
 

@@ -1,8 +1,8 @@
 """Users' regular expressions, which find steps in a job's output: matched by RE2, within bounds.
 
 RE2 takes time linear in the text for every expression; it has no lookaround and no backreferences.
-The cost of an expression is bounded here by
-counts, so that a hostile one costs milliseconds to compile, and some 100 ms to search a long line.
+The cost of an expression is bounded here by counts, so that a hostile one costs milliseconds to
+compile, and some 100 ms to search a long line.
 """
 
 from __future__ import annotations
