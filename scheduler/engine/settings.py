@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 class EngineSettings:
     """Settings of the round mechanism.
 
-        Attributes:
-            round_length_s: the scheduling quantum.
-            plan_lead_s: how long before a round ends the next one is planned and announced, so that
-                jobs can checkpoint in time; 0 plans at the boundary.
-            refresh_rounds: a time-dependent policy is asked again every so many rounds.
-            keep_bonus: how much further behind, in rounds, another job must be before it takes the
-                workers of a job that holds them; damps restarts at the price of a larger deviation.
-            behind_rounds: rounds behind X from which on a job comes first, however much it has left to
-                do, >= 1. Below, a job that ends sooner goes before a job that is further behind.
-            ahead_rounds: rounds that a job may be ahead of X. With 0, and 1 behind, rounds follow X as
-                closely as they can: the job that is further behind goes first. Some policies always
-                want that, see ``Allocation.follow_exactly``.
-            carry_credit: whether time promised and not received outlives a new allocation. Off only to
-                compare with schedulers that forget it.
-            solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
-                served by the old one.
-            retry_backoff_s: wait after a job's first own failure, and after the second of its leases
-                in a row that is lost without its having got on; doubles with each further one.
-            avoid_node_s: how long a job avoids a node on which its lease could not be started; doubles
-                each time in a row, up to sixteen times as long. It is also the least time for which a
-                job avoids a node on which it failed. 0: not at all.
-            hold_after_deaths: a job is held after so many agents in a row have died soon after its
-                starts; 0 for never.
-            patience_s: longest time for which a lease is protected from the job that is due on its
-                workers, since its own job asks for a least time, or has lost its work before; 0: never.
-            refuse_what_cannot_fit: whether a job that the cluster could never run is refused. Off where
-                nodes or throughputs may come later: then it is admitted and waits.
-            entities: weights and inner policies of entities that are not the default.
+    Attributes:
+        round_length_s: the scheduling quantum.
+        plan_lead_s: how long before a round ends the next one is planned and announced, so that
+            jobs can checkpoint in time; 0 plans at the boundary.
+        refresh_rounds: a time-dependent policy is asked again every so many rounds.
+        keep_bonus: how much further behind, in rounds, another job must be before it takes the
+            workers of a job that holds them; damps restarts at the price of a larger deviation.
+        behind_rounds: rounds behind X from which on a job comes first, however much it has left to
+            do, >= 1. Below, a job that ends sooner goes before a job that is further behind.
+        ahead_rounds: rounds that a job may be ahead of X. With 0, and 1 behind, rounds follow X as
+            closely as they can: the job that is further behind goes first. Some policies always
+            want that, see ``Allocation.follow_exactly``.
+        carry_credit: whether time promised and not received outlives a new allocation. Off only to
+            compare with schedulers that forget it.
+        solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
+            served by the old one.
+        retry_backoff_s: wait after a job's first own failure, and after the second of its leases
+            in a row that is lost without its having got on; doubles with each further one.
+        avoid_node_s: how long a job avoids a node on which its lease could not be started; doubles
+            each time in a row, up to sixteen times as long. It is also the least time for which a
+            job avoids a node on which it failed. 0: not at all.
+        hold_after_deaths: a job is held after so many agents in a row have died soon after its
+            starts; 0 for never.
+        patience_s: longest time for which a lease is protected from the job that is due on its
+            workers, since its own job asks for a least time, or has lost its work before; 0: never.
+        refuse_what_cannot_fit: whether a job that the cluster could never run is refused. Off where
+            nodes or throughputs may come later: then it is admitted and waits.
+        entities: weights and inner policies of entities that are not the default.
     """
 
     round_length_s: float = 360.0

@@ -174,7 +174,7 @@ def test_output_of_an_agent_that_marks_no_ends_has_a_remark(scheduler, leasehold
     scheduler.service.ends[job] = LogEnd(complete=None, missing=(gap,))
     ran = leasehold("logs", "-f", job)
     assert (ran.code, ran.out) == (0, "all of it, perhaps\n")
-    assert "whether the standard output of attempt 1 on alpha is whole is not known" in ran.err
+    assert "unknown whether the standard output of attempt 1 on alpha is complete" in ran.err
     assert leasehold("logs", job).err == ""
 
 

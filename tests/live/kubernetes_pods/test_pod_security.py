@@ -23,7 +23,7 @@ def namespace(level=None):
     [
         ("restricted", "INFO", "enforces the pod security level 'restricted'"),
         ("baseline", "WARNING", "'baseline': a job may run as root in its container"),
-        ("privileged", "WARNING", f"'privileged': nothing but .* label it {ENFORCE}=restricted"),
+        ("privileged", "WARNING", f"'privileged': only .* label it {ENFORCE}=restricted"),
         (None, "WARNING", "enforces no pod security level: only the scheduler's list"),
         ("odd", "WARNING", "only the scheduler's list"),
     ],
