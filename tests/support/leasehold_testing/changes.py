@@ -255,9 +255,8 @@ CHANGES: Final[tuple[Change, ...]] = (
                 path="scheduler/control/jobs/submit.py",
                 before="    if record.blocked_on is None:\n        submit_to_engine(",
                 text="    if item.spec.deadline_s is not None:\n"
-                "        transaction.record_event(\n"
-                '            "deadline_given", "job", record.job_id, actor=actor\n'
-                "        )\n",
+                '        transaction.record_event("deadline_given", "job", record.job_id, '
+                "actor=actor)\n",
             ),
         ),
         written=(_REST, _FORMS),
