@@ -9,7 +9,7 @@ from scheduler.domain.jobs.job import LARGEST_GANG, Job
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.errors import InputError
 
-#: Where a job of a trace has its checkpoints, in name only.
+#: Checkpoint folder of a job of a trace; a replay writes no files.
 CHECKPOINTS: Final = "/{job_id}"
 #: Fields of a job that the service and its replays use, and a run of the engine alone does not.
 CONDITIONS: Final = ("project", "depends_on", "array_index", "max_run_time_s", "retry_oom")
@@ -20,8 +20,7 @@ _USUAL: Final = (DEFAULT_PROJECT, (), None, None, True)
 class TraceJob(JobSpec):
     """A job of a trace: its specification, its id, and when it arrives.
 
-    A reader of a file may leave out the id, the job type and the number of steps;
-    ``traces.complete`` fills them in.
+    If a file lacks ids, job types or numbers of steps, ``traces.complete`` fills them in.
 
     Attributes:
         job_id: unique id; if it is empty, the position in the file becomes the id.
@@ -118,11 +117,11 @@ class Trace:
     """A workload.
 
     Attributes:
-        jobs: sorted by arrival; jobs that arrive together keep the order of the file.
+        jobs: sorted by arrival; if some arrive together, they keep the order of the file.
         source: the file, or the generator's name.
         format: as in ``traces.formats.format_names``, or ``generated``.
         notes: remarks for readers of results: how job types were drawn, which worker type durations
-            refer to, where the figures come from.
+            refer to, and the sources of the figures.
     """
 
     jobs: tuple[TraceJob, ...]

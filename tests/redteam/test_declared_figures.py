@@ -20,7 +20,7 @@ WORKERS = ("v100", "p100")
 @pytest.fixture
 def fits(monkeypatch):
     """Return the shapes of the matrices that the service fits."""
-    shapes, real = [], fitting.fit
+    shapes, real = [], fitting.fit_speed_model
 
     def counted(logs):
         shapes.append(logs.shape)

@@ -255,7 +255,7 @@ def test_what_goes_wrong_and_what_is_ordered_is_part_of_it(tmp_path):
     assert [ends[both.trace.jobs[i].job_id] for i in (2, 8)] == ["job_completed", "job_failed"]
     assert both.stage.state.policy.choice == CHOICE
     assert [told[f"reservation_{what}"] for what in ("made", "deleted", "ended")] == [2, 1, 1]
-    projects = {name: one.project for name, one in both.trace.conditions.items()}
+    projects = {job.job_id: job.project for job in both.trace.jobs}
     grants = [c.lease for d in both.replay.log for c in d.commands if isinstance(c, GrantLease)]
     on_v100 = set(np.flatnonzero(both.cluster.worker_type_of == 1).tolist())
     # Its owner may begin on them as soon as others have left them, in time for it.

@@ -22,7 +22,7 @@ MADE_UP = {f"made-up-{k}": 1.0 + k for k in range(64)}
 @pytest.fixture
 def fits(monkeypatch):
     """Return the shapes of the matrices that were fitted."""
-    shapes, real = [], fitting.fit
+    shapes, real = [], fitting.fit_speed_model
 
     def counted(logs):
         shapes.append(logs.shape)

@@ -55,7 +55,7 @@ def test_a_job_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         job.weight = 2.0
     with pytest.raises(TypeError):
-        job.labels["team"] = "x"
+        job.restarts["team"] = "x"
     with pytest.raises(TypeError):
         RecordEvent(kind="k", subject="s", at_s=0.0).data["x"] = 1
 

@@ -20,7 +20,7 @@ BAND = Band(round_s=1.0, behind=4.0, ahead=1.0)
 def proofs(monkeypatch):
     """Yield (certificate, exact best value) of every round that is chosen."""
     found = []
-    improve, prove = choose_round.improve, choose_round.certificate
+    improve, prove = choose_round.improve_choice, choose_round.certify
     best = []
 
     def improved(partial_choice, begun, candidates, chosen, value):
@@ -71,7 +71,7 @@ def test_without_a_band_a_round_carries_its_distance_alone(seed):
     gangs = np.ones(6, dtype=np.int64)
     x = random_shares(rng, gangs, (3,))
     found = []
-    prove = choose_round.certificate
+    prove = choose_round.certify
 
     def proven(*arguments, **keywords):
         found.append(prove(*arguments, **keywords))
