@@ -176,7 +176,7 @@ class Both:
                     stage.node(name).reboot()
                 stage.links[name].cut = lost
             items = [
-                Submission(spec=self.replay._spec(job), owner="replay", job_id=job.job_id)
+                Submission(spec=self.replay._submitted(job), owner="replay", job_id=job.job_id)
                 for job in arrivals.take(at_s)
             ]
             orders = [order() for order in switches.take(at_s)]

@@ -203,7 +203,7 @@ def test_a_leadership_given_up_is_free_at_once_and_its_token_is_never_used_again
     token = lead(store)
     store.release_leadership(token)
     assert store.leader() is None
-    with pytest.raises(StaleLeaderError, match="nobody does"):
+    with pytest.raises(StaleLeaderError, match="no process does"):
         store.commit(full_entry(1), token=token)
     taken = store.acquire_leadership("other", now_s=0.0, ttl_s=1.0)
     assert taken is not None
