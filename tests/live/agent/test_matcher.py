@@ -217,10 +217,10 @@ def test_an_expression_that_takes_long_delays_nobody_elses(tmp_path):
     ("program", "words"),
     [
         ("raise SystemExit(3)", "ended with code 3"),
-        ("print('no JSON', flush=True)", "makes no sense"),
-        ("print('[1]', flush=True)", "makes no sense"),
-        ("print('{\"lease\": []}', flush=True)", "makes no sense"),
-        ("print('x' * 100_000, flush=True)", "makes no sense"),
+        ("print('no JSON', flush=True)", "is malformed"),
+        ("print('[1]', flush=True)", "is malformed"),
+        ("print('{\"lease\": []}', flush=True)", "is malformed"),
+        ("print('x' * 100_000, flush=True)", "is malformed"),
         ("import time; time.sleep(60)", "silent"),
     ],
 )

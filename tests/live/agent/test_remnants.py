@@ -225,7 +225,7 @@ supervisor.STUCK_S = 0.1
 kill = os.kill
 child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import time; time.sleep(300)"], {})
 supervisor.os.kill = lambda pid, n: None if not Path(sys.argv[1], "free").exists() else kill(pid, n)
-control = supervisor.Control(path=Path(sys.argv[1]))
+control = supervisor.SupervisorOrders(path=Path(sys.argv[1]))
 boss = supervisor.Supervisor(folder=Path(sys.argv[1]), launch={}, control=control)
 print(child, flush=True)
 boss.finish()

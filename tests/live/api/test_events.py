@@ -183,7 +183,14 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(
 
 
 #: What writes to the history, and which argument says the kind.
-NOTES = {"note": 0, "_note": 0, "note_for": 1, "record": 0, "remove_job": 1}
+NOTES = {
+    "note": 0,
+    "_note": 0,
+    "record_event": 0,
+    "record_event_for": 1,
+    "record": 0,
+    "remove_job": 1,
+}
 
 
 def test_every_kind_that_is_written_is_known() -> None:

@@ -72,7 +72,9 @@ def test_a_leader_that_was_replaced_stops_and_its_callers_are_sent_away(live):
         call = asyncio.ensure_future(
             stage.service.submit([Submission(spec=stage.spec(), owner="me")], actor="me")
         )
-        late = asyncio.ensure_future(driver.tell(work(lambda turn: turn.note("x", "y", "z"))))
+        late = asyncio.ensure_future(
+            driver.tell(work(lambda turn: turn.record_event("x", "y", "z")))
+        )
         await asyncio.sleep(0)
         with pytest.raises(StaleLeaderError):
             await asyncio.wait_for(driver.run(), 60.0)
@@ -287,7 +289,7 @@ def test_timers_are_told_last_and_ends_in_the_simulators_order():
         return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=0.0)
 
     turn = Transaction(now_s=0.0)
-    turn.tell(
+    turn.emit(
         ev.TimerFired(timer="plan"),
         end(3, EndReason.RELEASED),
         ev.JobHeld(job_id="a"),

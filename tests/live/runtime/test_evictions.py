@@ -39,8 +39,8 @@ def test_an_evicted_job_is_never_granted_the_node_that_it_leaves(live):
 def test_the_engine_is_told_of_a_worker_before_it_is_told_who_has_left_it():
     """Else a lease that is planned on the worker is granted, and taken away at once."""
     turn = Transaction(now_s=1.0)
-    turn.tell(ev.LeaseEnded(lease_id=1, reason=EndReason.COMPLETED, steps_done=1.0))
-    turn.tell(ev.WorkersReturned(workers=(0,)), ev.WorkersCordoned(workers=(0,)))
-    turn.tell(ev.WorkersLost(workers=(1,)))
+    turn.emit(ev.LeaseEnded(lease_id=1, reason=EndReason.COMPLETED, steps_done=1.0))
+    turn.emit(ev.WorkersReturned(workers=(0,)), ev.WorkersCordoned(workers=(0,)))
+    turn.emit(ev.WorkersLost(workers=(1,)))
     told = [type(event).__name__ for event in turn.ordered()]
     assert told == ["WorkersReturned", "WorkersCordoned", "WorkersLost", "LeaseEnded"]

@@ -191,7 +191,7 @@ def test_a_fact_that_the_engine_cannot_take_is_refused_to_who_told_it(tmp_path):
         await until(lambda: service.health().leading)
         wrong = ev.LeaseEnded(lease_id=1, reason="failed", steps_done=float("nan"))
         results = await asyncio.gather(
-            service.driver.tell(work(lambda turn: turn.tell(wrong))),
+            service.driver.tell(work(lambda turn: turn.emit(wrong))),
             submit(service, "one"),
             return_exceptions=True,
         )
