@@ -70,7 +70,7 @@ class FieldProblem:
 
     Attributes:
         field: its path, as in ``scale_factor.0``; empty for the request as a whole.
-        value: the given value.
+        value: the given value, which answers shorten.
         problem: the fault, and the right form.
     """
 

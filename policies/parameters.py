@@ -51,7 +51,7 @@ def parameter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterInfo:
-    """Description of one parameter.
+    """A parameter of a policy.
 
     Attributes:
         name: as users write it.

@@ -25,11 +25,11 @@ class Principal:
     """The caller of a request.
 
     Attributes:
-        subject: name; the actor of what the request changes.
+        subject: the name; it stands as actor in the history of the request's changes.
         role: its permissions.
         projects: projects that it is confined to; empty for all.
-        token_id: of its token; empty without one.
-        expires_s: when its token ends, seconds since the Unix epoch, or None.
+        token_id: the id of its token; empty without a token.
+        expires_s: when its token ends, seconds since the Unix epoch; None if it does not end.
         node: the node if the token is an agent's; empty otherwise.
         foreign: whether the token is an identity provider's.
     """

@@ -2,72 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from api.schemas.answers import CauseOut, TokenOut
 from api.schemas.fields import Form
+from api.schemas.job_answers import AttemptOut, JobOut
 from api.schemas.jobs import KubernetesIn
+from api.schemas.values import shared_fields
 from scheduler.control.facts.requests import Submission
 from scheduler.control.leases.retries import category_of
+from scheduler.domain.facts.causes import Cause
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.jobs.fields import Word
-from scheduler.domain.jobs.job import counts_between
+from scheduler.domain.jobs.job import JobStatus, counts_between
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
+from scheduler.domain.rows import AttemptRow, JobRow
 from scheduler.protocol.reports import LeaseEnd
+from scheduler.store.rows import TokenRow
+from scheduler.views.types import LiveJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from api.auth.roles import Principal
     from api.schemas.jobs import JobIn
-    from scheduler.domain.facts.causes import Cause
     from scheduler.domain.jobs.fields import Asked
-    from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
-    from scheduler.store.rows import TokenRow
-    from scheduler.views.types import Explanation, LiveJob
+    from scheduler.domain.rows import HistoryRow
+    from scheduler.views.types import Explanation
 
 #: Replacement of a value that the reader may not see.
 BLOT: Final = "***"
 #: Variables with an array element's index and the array's size.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
-#: Fields of ``JobRow`` in answers; live fields replace them.
-_ROW = (
-    "job_id",
-    "number",
-    "name",
-    "project",
-    "owner",
-    "job_type",
-    "status",
-    "reason",
-    "entity",
-    "scale_factor",
-    "weight",
-    "total_steps",
-    "steps_done",
-    "attempts",
-    "failures",
-    "submitted_s",
-    "started_s",
-    "finished_s",
-    "deadline_s",
-    "updated_s",
-    "labels",
-)
+#: Fields that answers take over.
+_ROW, _LIVE = shared_fields(JobOut, JobRow), shared_fields(JobOut, LiveJob)
+_ATTEMPT, _CAUSE = shared_fields(AttemptOut, AttemptRow), shared_fields(CauseOut, Cause)
+_TOKEN = shared_fields(TokenOut, TokenRow)
+_ENDED = LiveJob(status=JobStatus.COMPLETED, reason=None, steps_done=0.0, allocation={})
 _NO_LEASE: Mapping[str, Any] = MappingProxyType(
-    {
-        "lease_id": None,
-        "worker_type": "",
-        "workers": 0,
-        "nodes": (),
-        "lease_deadline_s": None,
-        "allocation": {},
-        "share": None,
-        "rho": None,
-        "gpu_use": None,
-        "idle_since_s": None,
-    }
+    {name: getattr(_ENDED, name) for name in _LIVE if name not in _ROW}
 )
 
 
@@ -173,21 +148,7 @@ def job_answer(
     if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
         answer["total_steps"] = None  # the stored value stands for an unnamed run time
     if live is not None:
-        answer.update(
-            status=live.status,
-            reason=live.reason or "",
-            steps_done=live.steps_done,
-            lease_id=live.lease_id,
-            worker_type=live.worker_type,
-            workers=live.workers,
-            nodes=live.nodes,
-            lease_deadline_s=live.deadline_s,
-            allocation=live.allocation,
-            share=live.share,
-            rho=live.rho,
-            gpu_use=live.gpu_use,
-            idle_since_s=live.idle_since_s,
-        )
+        answer.update({name: getattr(live, name) for name in _LIVE}, reason=live.reason or "")
     if spec is not None:
         answer["spec"] = spec
     return answer
@@ -200,8 +161,7 @@ def attempt_answer(row: AttemptRow, launches: Sequence[HistoryRow] = ()) -> dict
         row: as stored.
         launches: lines of history about how its pods were launched, one for each node.
     """
-    answer = asdict(row)
-    del answer["token"]
+    answer = {name: getattr(row, name) for name in _ATTEMPT}
     names = ("node", "image_s", "launch_s", "ready_s")
     answer["launches"] = [
         {name: line.data.get(name) for name in names} | {"devices": line.data.get("devices", [])}
@@ -253,8 +213,7 @@ def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict
     seen = cause.seen_by(principal.sees)
     if cause.subject == own != "":
         seen = replace(seen, subject=own, project=cause.project)
-    names = ("fact", "subject", "ground", "rival", "lag_s", "gain", "worker_type")
-    answer = {name: getattr(seen, name) for name in names}
+    answer = {name: getattr(seen, name) for name in _CAUSE}
     return answer | {"round": seen.round_number, "text": seen.words(own)}
 
 
@@ -297,5 +256,4 @@ def _without_values(pods: Any) -> Any:
 
 def token_answer(row: TokenRow) -> dict[str, Any]:
     """Return a token as it is listed: without its hash."""
-    names = (name for name in row.__dataclass_fields__ if name != "secret_hash")
-    return {name: getattr(row, name) for name in names}
+    return {name: getattr(row, name) for name in _TOKEN}

@@ -7,10 +7,11 @@ from fastapi import APIRouter, Query
 from api.access import Ctx, Viewer
 from api.answers import Answer
 from api.routing import StrictRoute
-from api.schemas.answers import UsageOut
+from api.schemas.answers import UsageOfGroup, UsageOut
 from api.schemas.fields import ProjectName, QueryMoment
+from api.schemas.values import shared_fields
 from api.threads import in_thread
-from scheduler.store.usage import DAY_S, UsageKey, UsageQuery
+from scheduler.store.usage import DAY_S, UsageKey, UsageQuery, UsageRow
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=StrictRoute)
 
@@ -55,6 +56,7 @@ async def show_usage(
         projects=projects,
     )
     rows = await in_thread(context.store.usage, query)
+    names = shared_fields(UsageOfGroup, UsageRow)
     measured_us = sum(row.gpu_measured_us for row in rows)
     return Answer(
         {
@@ -64,16 +66,9 @@ async def show_usage(
             "gpu_used_s": sum(row.gpu_used_us for row in rows) / 1e6 if measured_us else None,
             "gpu_measured_s": measured_us / 1e6,
             "usage": [
-                {
-                    "project": row.project,
-                    "owner": row.owner,
-                    "job_type": row.job_type,
-                    "worker_type": row.worker_type,
-                    "job": row.job,
-                    "day_s": row.day_s,
-                    "leases": row.leases,
+                {name: getattr(row, name) for name in names}
+                | {
                     "worker_s": row.worker_s,
-                    "worker_us": row.worker_us,
                     "gpu_used_s": row.gpu_used_s,
                     "gpu_measured_s": row.gpu_measured_us / 1e6,
                 }

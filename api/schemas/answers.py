@@ -1,19 +1,38 @@
 """The forms of answers. They document; answers are written from the values themselves."""
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
-from scheduler.domain.facts.causes import FactKind, Ground
-from scheduler.domain.quota import IdleQuota
+from api.auth.roles import Principal
+from api.problems import FieldProblem
+from api.schemas.values import form_of
+from policies.parameters import ParameterInfo
+from scheduler.control.facts.requests import ProjectLimits
+from scheduler.domain.facts.causes import Cause
+from scheduler.domain.reservation import Reservation
+from scheduler.domain.rows import HistoryRow
+from scheduler.store.rows import EnrolmentRow, TokenRow
+from scheduler.store.usage import UsageRow
+from scheduler.views.dues import Dues
+from scheduler.views.types import (
+    AllocationView,
+    BudgetView,
+    ClusterView,
+    LeaseView,
+    NodeView,
+    PairView,
+    PlannedLeaseView,
+    PlanView,
+    PolicyView,
+    ProjectView,
+    ReservedView,
+    RoundView,
+    ThroughputView,
+    WorkerView,
+)
 
 
-class FieldProblemOut(BaseModel):
-    """A problem with one field."""
-
-    field: str = Field(description="path, as in 'scale_factor.0'; empty for the whole request")
-    value: Any = Field(description="the given value, shortened")
-    problem: str
+@form_of(FieldProblem)
+class FieldProblemOut(BaseModel): ...
 
 
 class Problem(BaseModel):
@@ -36,33 +55,14 @@ class UploadOut(BaseModel):
     created: bool = Field(description="whether it was not there before")
 
 
+@form_of(Cause, without=("round_number", "project", "rival_project"))
 class CauseOut(BaseModel):
-    """A cause: a fact, and the deciding ground if jobs were compared."""
-
-    fact: FactKind = Field(description="the kind of fact")
-    subject: str = Field(description="the job, node, policy or person that it is about, if any")
-    round: int = Field(description="in which it was decided; 0 if that does not matter")
-    ground: Ground | None = Field(description="the reason of the choice among jobs")
-    rival: str = Field(description="the job that gets the workers, if the caller may see it")
-    lag_s: float | None = Field(
-        description="seconds by which the job lagged behind its share; of a job that has to wait, "
-        "by which the other one lagged further"
-    )
-    gain: float | None = Field(description="how many times as fast a job that moves will be")
-    worker_type: str = Field(description="to which a job moves; empty for one that does not")
+    round: int = Field(description="the round in which it was decided; 0 if that does not matter")
     text: str = Field(description="the same in words; may be empty")
 
 
+@form_of(HistoryRow)
 class EventOut(BaseModel):
-    """A line of history."""
-
-    event_id: int
-    at_s: float
-    kind: str
-    subject_kind: str
-    subject: str
-    actor: str
-    data: dict[str, Any]
     cause: CauseOut | None = Field(description="null if an earlier release wrote the line")
 
 
@@ -73,30 +73,12 @@ class EventPageOut(BaseModel):
     last_event_id: int = Field(description="how far was read: give it as 'after' (or 'before')")
 
 
-class WorkerOut(BaseModel):
-    """A worker."""
-
-    index: int
-    local_index: int
-    worker_type: str
-    in_service: bool
-    problem: str
-    shareable: bool = Field(description="whether two jobs could hold it, as far as its node goes")
-    jobs: list[str]
+@form_of(WorkerView)
+class WorkerOut(BaseModel): ...
 
 
-class NodeOut(BaseModel):
-    """A node."""
-
-    name: str
-    state: str
-    reason: str
-    last_seen_s: float | None
-    address: str
-    version: str
-    workers: list[WorkerOut]
-    approved: dict[str, int] | None
-    refused: dict[str, int]
+@form_of(NodeView)
+class NodeOut(BaseModel): ...
 
 
 class NodesOut(BaseModel):
@@ -105,27 +87,8 @@ class NodesOut(BaseModel):
     nodes: list[NodeOut]
 
 
-class LeaseOut(BaseModel):
-    """A lease in force."""
-
-    lease_id: int
-    job_id: str
-    project: str
-    attempt: int
-    worker_type: str = Field(description="of the workers, `a100 + v100` if of both")
-    workers: list[int]
-    nodes: list[str]
-    start_s: float
-    deadline_s: float
-    state: str
-    steps_done: float
-    owner: str
-    gpu_use: float | None = Field(
-        description="recent share of time in which its GPUs computed; null: not measured"
-    )
-    idle_since_s: float | None = Field(
-        description="since when its GPUs hardly compute; null: they do, or it is not measured"
-    )
+@form_of(LeaseView)
+class LeaseOut(BaseModel): ...
 
 
 class LeasesOut(BaseModel):
@@ -134,60 +97,26 @@ class LeasesOut(BaseModel):
     leases: list[LeaseOut]
 
 
-class PlannedLeaseOut(BaseModel):
-    """A lease of the next round."""
-
-    job_id: str
-    project: str
-    worker_type: str = Field(description="empty if the workers are of several types")
-    workers: list[int]
-    nodes: list[str]
-    begins_s: float = Field(description="latest time at which its workers are free")
-    ends_s: float = Field(description="when it ends unless it is extended")
-    goes_on: bool = Field(description="whether the job keeps workers that it holds now")
+@form_of(PlannedLeaseView)
+class PlannedLeaseOut(BaseModel): ...
 
 
-class PlannedRoundOut(BaseModel):
-    """The plan of the next round."""
-
-    round_number: int | None = Field(description="of the next round; null until it is planned")
-    begins_s: float | None = Field(description="start of that round; null until it is planned")
-    ends_s: float | None = Field(description="end of the last planned round")
-    leases: list[PlannedLeaseOut]
+@form_of(PlanView)
+class PlannedRoundOut(BaseModel): ...
 
 
+@form_of(AllocationView)
 class AllocationOut(BaseModel):
-    """The allocation in force."""
-
-    policy: str
-    computed_s: float | None
-    solve_s: float | None
-    shares: dict[str, dict[str, float | None]]
+    shares: dict[str, dict[str, float | None]]  # null if not a number
     received: dict[str, dict[str, float | None]]
 
 
-class ClusterOut(BaseModel):
-    """The cluster in figures."""
-
-    round_number: int
-    round_ends_s: float | None
-    round_length_s: float
-    workers: dict[str, int]
-    in_service: dict[str, int]
-    busy: dict[str, int]
-    utilisation: float
-    jobs: dict[str, int]
-    waiting: dict[str, int]
+@form_of(ClusterView)
+class ClusterOut(BaseModel): ...
 
 
-class PolicyParameterOut(BaseModel):
-    """A parameter of a policy."""
-
-    name: str
-    type: str
-    default: Any
-    range: str
-    help: str
+@form_of(ParameterInfo)
+class PolicyParameterOut(BaseModel): ...
 
 
 class PolicySummary(BaseModel):
@@ -212,51 +141,20 @@ class PoliciesOut(BaseModel):
     policies: list[PolicySummary]
 
 
-class RoundOut(BaseModel):
-    """How good the last planned round was."""
-
-    gap: float | None
-    fluid_gap: float | None
-    behind_rounds: float
-    off_rounds: float
-    candidates: int
+@form_of(RoundView)
+class RoundOut(BaseModel): ...
 
 
-class PolicyOut(BaseModel):
-    """The policy in force."""
-
-    name: str
-    parameters: dict[str, str]
-    agnostic: bool
-    space_sharing: bool
-    since_s: float
-    actor: str
-    last_solve_s: float | None
-    last_failure: str
-    last_round: RoundOut | None
+@form_of(PolicyView)
+class PolicyOut(BaseModel): ...
 
 
-class ReservationRuleOut(BaseModel):
-    """The reserved workers, window and owner."""
-
-    name: str
-    worker_type: str
-    workers: int
-    from_s: float
-    until_s: float
-    project: str
-    user: str
-    job: str
+@form_of(Reservation)
+class ReservationRuleOut(BaseModel): ...
 
 
-class ReservationOut(BaseModel):
-    """A reservation, its state (planned, in force, over), and its workers."""
-
-    reservation: ReservationRuleOut
-    state: str
-    assigned: int
-    used: int
-    nodes: dict[str, int]
+@form_of(ReservedView)
+class ReservationOut(BaseModel): ...
 
 
 class ReservationsOut(BaseModel):
@@ -265,62 +163,21 @@ class ReservationsOut(BaseModel):
     reservations: list[ReservationOut]
 
 
-class ProjectLimitsOut(BaseModel):
-    """A project's limits."""
-
-    project: str
-    weight: float
-    inner_policy: str
-    max_workers: int | None
-    max_jobs: int | None
-    entities: list[str] | None
-    job_types: list[str] | None
-    max_job_weight: float | None
-    max_workers_of: dict[str, int]
-    max_workers_per_user: int | None
-    max_workers_per_user_of: dict[str, int]
-    idle_quota: IdleQuota
-    budget_gpu_hours: float | None
-    budget_usd: float | None
-    budget_warning: float | None
+@form_of(ProjectLimits)
+class ProjectLimitsOut(BaseModel): ...
 
 
-class BudgetOut(BaseModel):
-    """A project's use of its budget of this month."""
-
-    used_gpu_hours: float
-    used_usd: float
-    part: float
-    state: str
-    month_end_s: float
+@form_of(BudgetView)
+class BudgetOut(BaseModel): ...
 
 
-class DuesOut(BaseModel):
-    """The workers that a project's jobs are due together, without workers that two jobs share."""
-
-    due_workers: float = Field(description="workers on average that the allocation gives them")
-    received_workers: float | None = Field(
-        description="workers on average that they have had since the allocation came in force; "
-        "null: no time has passed"
-    )
-    owed_worker_s: float | None = Field(
-        description="worker-seconds that they were due since then, less those they have had"
-    )
-    mean_rho: float | None = Field(description="mean `rho` of its jobs; null: not known")
-    worst_rho: float | None = Field(description="the largest of them")
+@form_of(Dues)
+class DuesOut(BaseModel): ...
 
 
+@form_of(ProjectView)
 class ProjectOut(BaseModel):
-    """A project with its limits and its use."""
-
-    limits: ProjectLimitsOut
-    active_jobs: int
-    admitted_workers: int
-    running_workers: int
-    usage_worker_s: float | None
-    effective_weight: float | None
-    budget: BudgetOut | None
-    dues: DuesOut | None = Field(None, description="null: no job of it waits for or holds workers")
+    dues: DuesOut | None = None
 
 
 class ProjectsOut(BaseModel):
@@ -329,18 +186,9 @@ class ProjectsOut(BaseModel):
     projects: list[ProjectOut]
 
 
+@form_of(UsageRow, without=("gpu_used_us", "gpu_measured_us"))
 class UsageOfGroup(BaseModel):
-    """The use of one group; keys that were not asked for are null."""
-
-    project: str | None
-    owner: str | None
-    job_type: str | None
-    worker_type: str | None
-    job: str | None
-    day_s: float | None
-    leases: int
-    worker_s: float
-    worker_us: int
+    worker_s: float = Field(description="`worker_us` in seconds")
     gpu_used_s: float | None = Field(
         description="GPU-seconds of computing: utilisation times time; null if not measured"
     )
@@ -358,29 +206,13 @@ class UsageOut(BaseModel):
     usage: list[UsageOfGroup]
 
 
+@form_of(ThroughputView)
 class ThroughputOut(BaseModel):
-    """The known throughput of a job type on a worker type."""
-
-    job_type: str
-    scale_factor: int
-    worker_type: str
-    steps_per_s: float | None
-    source: str
-    declared: float | None
-    measured: float | None
-    deviation: float | None
-    samples: int
+    steps_per_s: float | None  # null if not a number
 
 
-class PairOut(BaseModel):
-    """The cost of sharing workers for two jobs."""
-
-    job_type: str
-    with_job_type: str
-    scale_factor: int
-    worker_type: str
-    part: float = Field(description="speed while they share, over the speed alone")
-    with_part: float = Field(description="the same figure for the other job")
+@form_of(PairView)
+class PairOut(BaseModel): ...
 
 
 class ThroughputsOut(BaseModel):
@@ -396,19 +228,8 @@ class ChangedOut(BaseModel):
     changed: int
 
 
-class TokenOut(BaseModel):
-    """A token, without its secret."""
-
-    token_id: str
-    subject: str
-    role: str
-    projects: list[str]
-    created_s: float
-    expires_s: float | None
-    revoked_s: float | None
-    last_used_s: float | None
-    replaces: str
-    replaced_s: float | None
+@form_of(TokenRow, without=("secret_hash",))
+class TokenOut(BaseModel): ...
 
 
 class TokensOut(BaseModel):
@@ -423,24 +244,19 @@ class NewTokenOut(TokenOut):
     token: str
 
 
+@form_of(EnrolmentRow, without=("secret_hash", "used_s", "used_by"))
 class EnrolmentOut(BaseModel):
     """A one-time secret for an agent, which is shown this once."""
 
     secret: str
-    node: str
-    created_s: float
-    expires_s: float
-    workers: dict[str, int] | None
 
 
+@form_of(Principal, without=("node", "foreign"))
 class WhoAmI(BaseModel):
     """The owner of the token and its rights."""
 
-    subject: str
     role: str
     projects: list[str]
-    token_id: str
-    expires_s: float | None
 
 
 class VersionOut(BaseModel):

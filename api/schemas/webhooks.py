@@ -5,8 +5,10 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field
 
 from api.schemas.fields import Flag, Form, Name, ProjectName
+from api.schemas.values import form_of
 from scheduler.views.history_kinds import EventKind
 from scheduler.webhooks.messages import Template
+from scheduler.webhooks.webhooks import Webhook, WebhookState
 
 
 def _underscored(kind: object) -> object:
@@ -42,28 +44,12 @@ class WebhookResumeIn(Form):
     skip: Flag = Field(False, description="skip events until now")
 
 
+@form_of(Webhook, without=("hook_id", "sealed"))
+@form_of(WebhookState)
 class WebhookOut(BaseModel):
-    """A webhook, without its secrets.
+    """A webhook, without its secrets."""
 
-    `place` is scheme and host of its address. `state` is ok, failing or paused.
-    """
-
-    name: str
-    place: str
-    on: list[str]
-    project: str | None
-    template: Template
-    created_s: float
-    actor: str
-    state: str
-    cursor: int
-    delivered: int
-    delivered_s: float | None
-    failures: int
-    failing_since_s: float | None
-    problem: str
-    next_s: float | None
-    paused_s: float | None
+    state: str = Field(description="ok, failing or paused")
 
 
 class WebhooksOut(BaseModel):

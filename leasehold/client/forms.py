@@ -282,8 +282,10 @@ class Acted(TypedDict):
     """The result of an action on one job.
 
     Attributes:
-        error: why it could not be done; empty otherwise
-        code: 'not_found', 'conflict' or empty
+        job_id: the job
+        changed: whether anything changed
+        error: why the action failed; empty otherwise
+        code: `not_found`, `conflict`, `invalid`, `quota` or empty
     """
 
     job_id: str
@@ -299,7 +301,15 @@ class Alive(TypedDict):
 
 
 class Allocation(TypedDict):
-    """The allocation in force."""
+    """The allocation in force.
+
+    Attributes:
+        policy: the policy that gave it
+        computed_s: when it was taken over; null before the first
+        solve_s: seconds that the solver took; null before the first
+        shares: job id -> worker type -> fraction of time
+        received: job id -> worker type -> fraction of time received since the allocation began
+    """
 
     policy: str
     computed_s: float | None
@@ -322,6 +332,19 @@ class Attempt(TypedDict):
     """One lease of a job.
 
     Attributes:
+        lease_id: unique
+        job_id: its job
+        attempt: 1 for the job's first lease
+        worker_type: the type of its workers; empty if they are of several types
+        workers: worker indices
+        nodes: names of the nodes that they are on
+        start_s: when it was granted
+        deadline_s: until when it holds
+        ended_s: when it ended; null while it holds
+        end_reason: why it ended; null while it holds
+        steps_done: the job's safe steps when it ended
+        exit_code: the exit code of the job's process; null if it has not exited
+        message: what the agent said about the end
         launches: on nodes that measure it: those that run pods
     """
 
@@ -401,7 +424,15 @@ class Batch(TypedDict):
 
 
 class Budget(TypedDict):
-    """A project's use of its budget of this month."""
+    """A project's use of its budget of this month.
+
+    Attributes:
+        used_gpu_hours: worker-hours under leases
+        used_usd: their cost, by current prices
+        part: the larger used part of the two budgets
+        state: `ok`, `warned` or `spent`; the project's jobs wait if it is spent
+        month_end_s: when the next month begins
+    """
 
     used_gpu_hours: float
     used_usd: float
@@ -441,29 +472,29 @@ class Bulk(TypedDict):
 
 
 class Cause(TypedDict):
-    """A cause: a fact, and the deciding ground if jobs were compared.
+    """The cause of a command or an effect: a fact, and the deciding ground if jobs were compared.
 
     Attributes:
-        fact: the kind of fact
-        subject: the job, node, policy or person that it is about, if any
-        round: in which it was decided; 0 if that does not matter
-        ground: the reason of the choice among jobs
-        rival: the job that gets the workers, if the caller may see it
-        lag_s: seconds by which the job lagged behind its share; of a job that has to wait, by which
-            the other one lagged further
-        gain: how many times as fast a job that moves will be
-        worker_type: to which a job moves; empty for one that does not
+        fact: the kind of the fact
+        subject: the job, node, policy or person that it is about; empty for none
+        ground: the reason of the choice among jobs; null if the fact alone decides
+        rival: the job that is to have the workers; empty for none, or several
+        lag_s: seconds by which a job would lag behind its share at the end of the round: the job
+            that is granted workers, else the rival; null if nothing was compared
+        gain: how many times as fast a job that moves will be; null if it does not move
+        worker_type: the type to which the job moves; empty if it does not move
+        round: the round in which it was decided; 0 if that does not matter
         text: the same in words; may be empty
     """
 
     fact: FactKind
     subject: str
-    round: int
     ground: Ground | None
     rival: str
     lag_s: float | None
     gain: float | None
     worker_type: str
+    round: int
     text: str
 
 
@@ -508,7 +539,19 @@ class ClaimIn(ClaimOptions):
 
 
 class Cluster(TypedDict):
-    """The cluster in figures."""
+    """The cluster in figures.
+
+    Attributes:
+        round_number: the number of the current round
+        round_ends_s: when it ends; null while nothing is active
+        round_length_s: seconds of a round
+        workers: worker type -> workers known
+        in_service: worker type -> workers that may be granted
+        busy: worker type -> workers under leases
+        utilisation: busy over in service; 0 without workers
+        jobs: status -> active jobs
+        waiting: reason -> waiting jobs
+    """
 
     round_number: int
     round_ends_s: float | None
@@ -525,12 +568,13 @@ class Dues(TypedDict):
     """The workers that a project's jobs are due together, without workers that two jobs share.
 
     Attributes:
-        due_workers: workers on average that the allocation gives them
+        due_workers: workers on average over time that the allocation gives them
         received_workers: workers on average that they have had since the allocation came in force;
-            null: no time has passed
-        owed_worker_s: worker-seconds that they were due since then, less those they have had
-        mean_rho: mean `rho` of its jobs; null: not known
-        worst_rho: the largest of them
+            null if no time has passed since
+        owed_worker_s: worker-seconds that they were due since then, less those received; null if no
+            time has passed since. A job that came later counts from its submission
+        mean_rho: mean of their `rho`; null if it is unknown for all jobs
+        worst_rho: the largest `rho` of them; null if it is unknown for all jobs
     """
 
     due_workers: float
@@ -556,19 +600,33 @@ class EnrolmentIn(TypedDict, total=False):
 
 
 class Enrolment(TypedDict):
-    """A one-time secret for an agent, which is shown this once."""
+    """A one-time secret for an agent, which is shown this once.
 
-    secret: str
+    Attributes:
+        node: the only node that may use it; empty for any
+        created_s: when it was created
+        expires_s: until when it can be used
+        workers: worker type -> how many the node may have; null for those of its first report
+    """
+
     node: str
     created_s: float
     expires_s: float
     workers: dict[str, int] | None
+    secret: str
 
 
 class Event(TypedDict):
-    """A line of history.
+    """One line of history.
 
     Attributes:
+        event_id: given by the store; grows in the order in which lines become visible
+        at_s: when it happened
+        kind: what happened, in snake case
+        subject_kind: `job`, `node`, `policy`, `token` and others
+        subject: the job's, node's or policy's name
+        actor: the user that did it; empty for the scheduler itself
+        data: further figures; plain JSON values
         cause: null if an earlier release wrote the line
     """
 
@@ -644,16 +702,28 @@ class ExecPiece(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The reasons for a job's state.
+    """Why a job has its status.
 
     Attributes:
-        trouble: the problem that keeps its pod from starting, or ended its last one
+        job_id: the job
+        status: its status
+        reason: the first reason that holds; null while it runs or has ended
+        also: further reasons that hold, in order of precedence
+        message: the reason in words, with figures
+        unblocks: the remedy
+        trouble: the trouble that keeps its pod from starting, or ended its last one; null if there
+            is no trouble
+        position: its place among the waiting jobs, 1 for the next; null if it waits for no turn
+        waiting: jobs that wait for their turn
         ahead: up to ten jobs right before it in the queue, in the order of the queue
-        stderr_tail: the last lines that a failed job wrote to its standard error, 20 and 4 kB at
-            most; of its whole output if it ran in pods, which have one stream for both
-        granted: why it was given the lease that it holds
-        ended: why its lease is coming to an end, or its last one has ended
-        quotas: quotas that keep it waiting
+        starts_s: when it is expected to start; null if it runs or the time is unknown
+        completes_s: when it is expected to complete; null if unknown
+        forecast: the method of the forecast, or why there is no time
+        stderr_tail: the last lines that a failed job wrote to its standard error: 20 lines and 4 kB
+            at most. A pod has one stream for both outputs, so its lines are of both
+        granted: why it was given the lease that it holds; null if it holds no lease
+        ended: why its lease is ending, or its last one ended; null if its lease continues
+        quotas: the quotas that keep it waiting
     """
 
     job_id: str
@@ -676,11 +746,12 @@ class Explanation(TypedDict):
 
 
 class FieldProblem(TypedDict):
-    """A problem with one field.
+    """The fault of one field.
 
     Attributes:
-        field: path, as in 'scale_factor.0'; empty for the whole request
-        value: the given value, shortened
+        field: its path, as in `scale_factor.0`; empty for the request as a whole
+        value: the given value, which answers shorten
+        problem: the fault, and the right form
     """
 
     field: str
@@ -692,9 +763,15 @@ class FitConfiguration(TypedDict):
     """One way in which a job could run.
 
     Attributes:
-        locality: `consolidated` if it must lie on one node
-        plan: the plan of its launch, from a source of configurations
-        workers: worker type -> workers of it; two of a mixed gang
+        worker_type: the type of the workers; of a mixed gang as in `1 x a100 + 1 x v100`
+        count: workers that the job holds
+        steps_per_s: steps/s of the whole job
+        source: the source of that figure: `measured`, `declared`, `estimated` or `assumed`
+        workers_in_service: workers that it could be given if they were idle, without cordoned ones
+        workers_idle: those of them that are idle
+        locality: `consolidated` if the workers must lie on one node, else `any`
+        plan: the plan of its launch, from a source of configurations; empty without a plan
+        workers: worker type -> workers of it; two types if the gang is mixed
     """
 
     worker_type: str
@@ -717,9 +794,13 @@ class FitItem(TypedDict):
 
 
 class Fit(TypedDict):
-    """Whether a job could run, and on which nodes.
+    """Whether and where a job could run.
 
     Attributes:
+        fits: whether some configuration fits the cluster as it is
+        reason: why it cannot run, or cannot start yet; null if it could start now
+        message: the reason as text
+        configurations: the ways in which it could run, the fastest first
         pod: the pod of rank 0, if the job says something about pods
     """
 
@@ -734,8 +815,8 @@ class JobAhead(TypedDict):
     """A job before another one in the queue.
 
     Attributes:
-        job_id: empty if the caller may not see its project
-        project: empty if the caller may not see it
+        job_id: its id; empty if the reader may not see its project
+        project: its project; empty if the reader may not see it
         is_planned: whether it has workers in the next round
         lag_s: seconds by which it lags behind its share; negative if it is ahead
     """
@@ -863,21 +944,42 @@ class Job(TypedDict):
     """A job.
 
     Attributes:
-        number: order of submission
+        job_id: unique
+        number: the order of submission; unique, never reused
+        name: the name that the user gave it
+        project: its project, for quota and permissions
+        owner: its owner
+        job_type: key into the throughput table
+        status: its state
         reason: why it waits, failed or was refused; a code
-        scale_factor: workers at once
-        total_steps: of a job that has only a duration: its seconds; null if not given
-        steps_done: of a job that has only a duration and reports nothing: seconds of it done
-        submitted_s: seconds since the Unix epoch, as all moments
-        ran_s: seconds for which it has held workers, waits left out
-        worker_type: of its workers, `a100 + v100` if on both; or empty
-        workers: workers that it holds
+        entity: the entity that its share is accounted to
+        scale_factor: workers that it holds at once
+        weight: its importance
+        total_steps: steps until it is complete; seconds if it has only a duration; null if neither
+            is given
+        steps_done: steps that are safe; of a job that has only a duration and reports nothing, the
+            seconds of it that are done
+        attempts: leases that it has had
+        failures: failures of its own
+        submitted_s: when it was submitted, in seconds since the Unix epoch like all times
+        started_s: when it first ran; null before
+        finished_s: when it ended; null before
+        deadline_s: by when it should be complete; null if it has no deadline
+        updated_s: when it last changed
+        labels: free key-value pairs
+        lease_id: its lease; null if it holds no workers
+        worker_type: the type of its workers, `a100 + v100` if it holds both; empty without workers
+        workers: how many workers it holds
+        nodes: the nodes of its workers
+        lease_deadline_s: until when its lease holds; null if it holds no workers
         allocation: worker type -> fraction of time that the policy gives it
-        share: effective throughput over that of a 1/n share
+        share: its effective throughput over that of a 1/n share; null if unknown
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
-            on a 1/n share of the present jobs; null: not known
-        gpu_use: recent share of time in which its GPUs computed; null: not measured
-        idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
+            on a 1/n share of the present jobs; null if unknown
+        gpu_use: part of recent time in which its GPUs computed; null if it is not measured
+        idle_since_s: since when its GPUs have hardly computed; null if they compute, or are not
+            measured
+        ran_s: seconds for which it has held workers, waits left out
     """
 
     job_id: str
@@ -898,7 +1000,6 @@ class Job(TypedDict):
     submitted_s: float
     started_s: float | None
     finished_s: float | None
-    ran_s: float
     deadline_s: float | None
     updated_s: float
     labels: dict[str, str]
@@ -912,6 +1013,7 @@ class Job(TypedDict):
     rho: float | None
     gpu_use: float | None
     idle_since_s: float | None
+    ran_s: float
 
 
 class JobPage(TypedDict):
@@ -929,21 +1031,42 @@ class JobWithSpec(TypedDict):
     """A job with its specification.
 
     Attributes:
-        number: order of submission
+        job_id: unique
+        number: the order of submission; unique, never reused
+        name: the name that the user gave it
+        project: its project, for quota and permissions
+        owner: its owner
+        job_type: key into the throughput table
+        status: its state
         reason: why it waits, failed or was refused; a code
-        scale_factor: workers at once
-        total_steps: of a job that has only a duration: its seconds; null if not given
-        steps_done: of a job that has only a duration and reports nothing: seconds of it done
-        submitted_s: seconds since the Unix epoch, as all moments
-        ran_s: seconds for which it has held workers, waits left out
-        worker_type: of its workers, `a100 + v100` if on both; or empty
-        workers: workers that it holds
+        entity: the entity that its share is accounted to
+        scale_factor: workers that it holds at once
+        weight: its importance
+        total_steps: steps until it is complete; seconds if it has only a duration; null if neither
+            is given
+        steps_done: steps that are safe; of a job that has only a duration and reports nothing, the
+            seconds of it that are done
+        attempts: leases that it has had
+        failures: failures of its own
+        submitted_s: when it was submitted, in seconds since the Unix epoch like all times
+        started_s: when it first ran; null before
+        finished_s: when it ended; null before
+        deadline_s: by when it should be complete; null if it has no deadline
+        updated_s: when it last changed
+        labels: free key-value pairs
+        lease_id: its lease; null if it holds no workers
+        worker_type: the type of its workers, `a100 + v100` if it holds both; empty without workers
+        workers: how many workers it holds
+        nodes: the nodes of its workers
+        lease_deadline_s: until when its lease holds; null if it holds no workers
         allocation: worker type -> fraction of time that the policy gives it
-        share: effective throughput over that of a 1/n share
+        share: its effective throughput over that of a 1/n share; null if unknown
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
-            on a 1/n share of the present jobs; null: not known
-        gpu_use: recent share of time in which its GPUs computed; null: not measured
-        idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
+            on a 1/n share of the present jobs; null if unknown
+        gpu_use: part of recent time in which its GPUs computed; null if it is not measured
+        idle_since_s: since when its GPUs have hardly computed; null if they compute, or are not
+            measured
+        ran_s: seconds for which it has held workers, waits left out
     """
 
     job_id: str
@@ -964,7 +1087,6 @@ class JobWithSpec(TypedDict):
     submitted_s: float
     started_s: float | None
     finished_s: float | None
-    ran_s: float
     deadline_s: float | None
     updated_s: float
     labels: dict[str, str]
@@ -978,6 +1100,7 @@ class JobWithSpec(TypedDict):
     rho: float | None
     gpu_use: float | None
     idle_since_s: float | None
+    ran_s: float
     spec: dict[str, Any]
 
 
@@ -1031,9 +1154,21 @@ class Lease(TypedDict):
     """A lease in force.
 
     Attributes:
-        worker_type: of the workers, `a100 + v100` if of both
-        gpu_use: recent share of time in which its GPUs computed; null: not measured
-        idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
+        lease_id: unique
+        job_id: the job that holds it
+        project: the job's project
+        attempt: 1 for the job's first lease
+        worker_type: the type of its workers, `a100 + v100` if it has both
+        workers: worker indices
+        nodes: names of their nodes
+        start_s: when it was granted
+        deadline_s: until when it holds, unless it is extended
+        state: `granted`, `running` or `stopping`
+        steps_done: the job's newest known count of steps
+        owner: the job's owner
+        gpu_use: part of recent time in which its GPUs computed; null if it is not measured
+        idle_since_s: since when its GPUs have hardly computed; null if they compute, or are not
+            measured
     """
 
     lease_id: int
@@ -1059,7 +1194,20 @@ class Leases(TypedDict):
 
 
 class NewToken(TypedDict):
-    """A new token with its secret, which is shown this once."""
+    """A new token with its secret, which is shown this once.
+
+    Attributes:
+        token_id: public name for lists and for revoking it
+        subject: the user or agent that it stands for
+        role: viewer, user, operator, admin, agent or metrics
+        projects: projects that it is confined to; empty for all
+        created_s: when it was created
+        expires_s: when it ends; null if it does not end
+        revoked_s: when it was revoked; null if it was not
+        last_used_s: when it was last used; null if it was not
+        replaces: id of the token that it renewed; empty if it renewed none
+        replaced_s: when its own successor was first used; null if it has none
+    """
 
     token_id: str
     subject: str
@@ -1075,16 +1223,34 @@ class NewToken(TypedDict):
 
 
 class NewWebhook(TypedDict):
-    """A new webhook with the secret of its signatures, which is shown this once."""
+    """A new webhook with the secret of its signatures, which is shown this once.
+
+    Attributes:
+        name: its unique name for people
+        on: kinds of lines of history
+        project: only events of this project's jobs and of the project; null for all
+        template: the format of messages
+        place: scheme and host of the address; the rest is secret
+        created_s: when it was created
+        actor: the user that created it
+        cursor: id of the last line of history that was delivered or skipped
+        delivered: number of delivered messages
+        delivered_s: when the last one was delivered, or null
+        failures: failed tries in a row
+        failing_since_s: when the first of these failed, or null
+        problem: the problem of the last failed try
+        next_s: when it is tried again, or null
+        paused_s: since when it sends nothing, or null
+        state: ok, failing or paused
+    """
 
     name: str
-    place: str
     on: list[str]
     project: str | None
     template: Template
+    place: str
     created_s: float
     actor: str
-    state: str
     cursor: int
     delivered: int
     delivered_s: float | None
@@ -1093,6 +1259,7 @@ class NewWebhook(TypedDict):
     problem: str
     next_s: float | None
     paused_s: float | None
+    state: str
     secret: str
 
 
@@ -1108,7 +1275,21 @@ class NodeAttempts(TypedDict):
 
 
 class Node(TypedDict):
-    """A node."""
+    """A node.
+
+    Attributes:
+        name: unique
+        state: `ready`, `cordoned`, `draining`, `drained`, `lost`, `silent` (it has missed its
+            reports, and gets nothing new) or `unknown` (it has not reported since the scheduler
+            started)
+        reason: why it is cordoned, drained or lost
+        last_seen_s: when it last reported, or null
+        address: the address of rank 0 of its jobs
+        version: the version of its agent
+        workers: its workers, by local index
+        approved: worker type -> how many it may have; null if it may have any
+        refused: worker type -> how many it reports beyond that
+    """
 
     name: str
     state: str
@@ -1163,11 +1344,15 @@ class PairIn(PairOptions):
 
 
 class Pair(TypedDict):
-    """The cost of sharing workers for two jobs.
+    """How much two jobs slow down if they share workers.
 
     Attributes:
-        part: speed while they share, over the speed alone
-        with_part: the same figure for the other job
+        job_type: the job type of one job
+        with_job_type: the job type of the other
+        scale_factor: workers that they share
+        worker_type: hardware class
+        part: speed of the one while they share, over its speed alone
+        with_part: the same for the other job
     """
 
     job_type: str
@@ -1182,7 +1367,11 @@ class PlannedLease(TypedDict):
     """A lease of the next round.
 
     Attributes:
-        worker_type: empty if the workers are of several types
+        job_id: the job that holds it
+        project: the job's project
+        worker_type: the type of its workers; empty if they are of several types
+        workers: worker indices
+        nodes: names of their nodes
         begins_s: latest time at which its workers are free
         ends_s: when it ends unless it is extended
         goes_on: whether the job keeps workers that it holds now
@@ -1202,9 +1391,10 @@ class PlannedRound(TypedDict):
     """The plan of the next round.
 
     Attributes:
-        round_number: of the next round; null until it is planned
-        begins_s: start of that round; null until it is planned
-        ends_s: end of the last planned round
+        round_number: the number of the next round; null until it is planned
+        begins_s: when that round begins; null until it is planned
+        ends_s: end of the last planned round; null while nothing is active
+        leases: those that continue, then those that wait for workers to become free
     """
 
     round_number: int | None
@@ -1255,7 +1445,19 @@ class PolicyIn(PolicyOptions):
 
 
 class Policy(TypedDict):
-    """The policy in force."""
+    """The policy in force.
+
+    Attributes:
+        name: the name of the policy
+        parameters: name -> value as text, of those that were set
+        agnostic: whether it is hidden from the policy that worker types differ
+        space_sharing: whether two jobs may share workers
+        since_s: since when it is in force
+        actor: the user that put it in force
+        last_solve_s: seconds that its last answer took; null before the first
+        last_failure: why it gave no answer the last time; empty if it gave one
+        last_round: the quality of the last planned round; null before the first since the start
+    """
 
     name: str
     parameters: dict[str, str]
@@ -1269,7 +1471,15 @@ class Policy(TypedDict):
 
 
 class PolicyParameter(TypedDict):
-    """A parameter of a policy."""
+    """A parameter of a policy.
+
+    Attributes:
+        name: as users write it
+        type: in words: `float`, `float, optional`, `numbers separated by commas`
+        default: the value if the user gives no other
+        range: the allowed values in words, or empty
+        help: one sentence
+    """
 
     name: str
     type: str
@@ -1353,7 +1563,29 @@ class ProjectIn(TypedDict, total=False):
 
 
 class ProjectLimits(TypedDict):
-    """A project's limits."""
+    """The limits of a project.
+
+    Attributes:
+        project: its name
+        weight: its share relative to other projects, if the policy uses entities
+        inner_policy: `fairness` or `fifo` among its own jobs
+        max_workers: workers that its jobs may hold at once; null for any number
+        max_jobs: how many active jobs it may have; null for any number
+        entities: entities besides itself that its jobs may be accounted to; null for any
+        job_types: patterns (`*`, `?`, `[...]`) of the job types besides `project/...` that its jobs
+            may name; null for any
+        max_job_weight: largest weight of one of its jobs; null for any
+        max_workers_of: worker type -> workers of it that its jobs may hold at once; missing types
+            have no limit of their own
+        max_workers_per_user: workers that the jobs of each of its users may hold at once; null for
+            any number
+        max_workers_per_user_of: worker type -> workers of it that the jobs of each user may hold
+        idle_quota: how other projects may use the part of `max_workers` and `max_workers_of` that
+            its jobs leave free
+        budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; null for any
+        budget_usd: the cost that it may cause in a calendar month of UTC; null for any
+        budget_warning: part of a budget at which a warning is given; null for 0.8
+    """
 
     project: str
     weight: float
@@ -1376,7 +1608,17 @@ class Project(TypedDict):
     """A project with its limits and its use.
 
     Attributes:
-        dues: null: no job of it waits for or holds workers
+        limits: its limits
+        active_jobs: its jobs that have not ended
+        admitted_workers: workers that its admitted jobs ask for
+        running_workers: workers that its jobs hold
+        usage_worker_s: worker-seconds of the entity of its name that have not faded; null if the
+            policy has no half-life
+        effective_weight: that entity's weight, adjusted for its use; null if the policy has no
+            half-life
+        budget: its use of its budget; null if it has no budget
+        dues: the workers that its jobs are due; null if no job of it waits for workers or holds
+            them
     """
 
     limits: ProjectLimits
@@ -1399,15 +1641,17 @@ class QuotaInTheWay(TypedDict):
     """A quota that keeps a job waiting.
 
     Attributes:
-        owner: the user, if it is a quota of each; else empty
-        worker_type: of the workers; empty for all
+        project: the project that has it
+        owner: the user, if it is a quota of each user; else empty
+        worker_type: the type of the workers; empty for all
         limit: workers, as it was set
-        allowed: workers that may be held now: the limit, and lent workers
-        shared: whether several projects share it
+        allowed: workers that may be held now: the limit, and workers that others lend
+        shared: whether several projects lend each other these workers, or may hold them together
         held: workers held of it now
-        asks: workers that the job asks for
-        missing: by how much it is too small for the job to run now
-        gain_steps_per_s: steps/s at which it could then run at once, on idle workers; 0 without any
+        asks: workers that the job asks for, in its fastest configuration
+        missing: by how many workers it would have to be larger for the job to run
+        gain_steps_per_s: steps/s at which the job could then run at once, on idle workers; 0 if too
+            few are idle
     """
 
     project: str
@@ -1478,7 +1722,15 @@ class ReservationIn(ReservationOptions):
 
 
 class Reservation(TypedDict):
-    """A reservation, its state (planned, in force, over), and its workers."""
+    """A reservation, its state and its workers.
+
+    Attributes:
+        reservation: the reservation as it was made
+        state: `planned`, `in force` or, until it is deleted, `over`
+        assigned: workers assigned to it; fewer than it asks for if there are no more
+        used: how many of them its owner's jobs hold now
+        nodes: node -> how many of them
+    """
 
     reservation: ReservationRule
     state: str
@@ -1488,7 +1740,18 @@ class Reservation(TypedDict):
 
 
 class ReservationRule(TypedDict):
-    """The reserved workers, window and owner."""
+    """Workers of a type that only its owner's jobs may use from one time to another.
+
+    Attributes:
+        name: unique
+        worker_type: the type of the workers
+        workers: how many workers
+        from_s: when the window begins
+        until_s: when the window ends
+        project: the project with the jobs that may use them; empty for any
+        user: the user with these jobs; empty for any
+        job: the only job; empty for any
+    """
 
     name: str
     worker_type: str
@@ -1507,7 +1770,17 @@ class Reservations(TypedDict):
 
 
 class Round(TypedDict):
-    """How good the last planned round was."""
+    """The quality of the last planned round.
+
+    Attributes:
+        gap: largest part of the best value that another choice of whole workers could have gained;
+            null for policies with rounds that follow the allocation by lag alone
+        fluid_gap: the same if workers could be divided
+        behind_rounds: by how many rounds the job or pair furthest behind the allocation was behind
+            at the end
+        off_rounds: the mean distance from the allocation then, in rounds
+        candidates: configurations and pairs that could run
+    """
 
     gap: float | None
     fluid_gap: float | None
@@ -1585,7 +1858,19 @@ class ThroughputIn(ThroughputOptions):
 
 
 class Throughput(TypedDict):
-    """The known throughput of a job type on a worker type."""
+    """The known throughput of a job type on a worker type.
+
+    Attributes:
+        job_type: the job type
+        scale_factor: workers of the job
+        worker_type: hardware class
+        steps_per_s: steps/s of the whole job, the figure for policies
+        source: `measured`, `declared`, `estimated` or `assumed`
+        declared: the declared steps/s, or null
+        measured: the measured steps/s, or null
+        deviation: relative standard deviation of the measurements, or null
+        samples: how many periods were measured
+    """
 
     job_type: str
     scale_factor: int
@@ -1641,7 +1926,20 @@ class TokenIn(TokenOptions):
 
 
 class Token(TypedDict):
-    """A token, without its secret."""
+    """A bearer token. Its secret is never stored, only a hash.
+
+    Attributes:
+        token_id: public name for lists and for revoking it
+        subject: the user or agent that it stands for
+        role: viewer, user, operator, admin, agent or metrics
+        projects: projects that it is confined to; empty for all
+        created_s: when it was created
+        expires_s: when it ends; null if it does not end
+        revoked_s: when it was revoked; null if it was not
+        last_used_s: when it was last used; null if it was not
+        replaces: id of the token that it renewed; empty if it renewed none
+        replaced_s: when its own successor was first used; null if it has none
+    """
 
     token_id: str
     subject: str
@@ -1697,9 +1995,19 @@ class Upload(TypedDict):
 
 
 class UsageOfGroup(TypedDict):
-    """The use of one group; keys that were not asked for are null.
+    """Use of one group; keys outside the query are null.
 
     Attributes:
+        project: the project of the jobs
+        owner: the owner of the jobs
+        job_type: the type of the jobs
+        worker_type: the type of the workers
+        job: the id of the job
+        day_s: the start of the day of UTC
+        leases: how many held workers in the window; one that does so on two days counts on both
+        worker_us: microseconds, times the workers held. A worker that two jobs share counts for
+            both
+        worker_s: `worker_us` in seconds
         gpu_used_s: GPU-seconds of computing: utilisation times time; null if not measured
         gpu_measured_s: GPU-seconds that were measured
     """
@@ -1711,8 +2019,8 @@ class UsageOfGroup(TypedDict):
     job: str | None
     day_s: float | None
     leases: int
-    worker_s: float
     worker_us: int
+    worker_s: float
     gpu_used_s: float | None
     gpu_measured_s: float
 
@@ -1762,16 +2070,34 @@ class WebhookIn(WebhookOptions):
 
 
 class Webhook(TypedDict):
-    """A webhook, without its secrets."""
+    """A webhook, without its secrets.
+
+    Attributes:
+        name: its unique name for people
+        on: kinds of lines of history
+        project: only events of this project's jobs and of the project; null for all
+        template: the format of messages
+        place: scheme and host of the address; the rest is secret
+        created_s: when it was created
+        actor: the user that created it
+        cursor: id of the last line of history that was delivered or skipped
+        delivered: number of delivered messages
+        delivered_s: when the last one was delivered, or null
+        failures: failed tries in a row
+        failing_since_s: when the first of these failed, or null
+        problem: the problem of the last failed try
+        next_s: when it is tried again, or null
+        paused_s: since when it sends nothing, or null
+        state: ok, failing or paused
+    """
 
     name: str
-    place: str
     on: list[str]
     project: str | None
     template: Template
+    place: str
     created_s: float
     actor: str
-    state: str
     cursor: int
     delivered: int
     delivered_s: float | None
@@ -1780,6 +2106,7 @@ class Webhook(TypedDict):
     problem: str
     next_s: float | None
     paused_s: float | None
+    state: str
 
 
 class WebhookResumeIn(TypedDict, total=False):
@@ -1807,7 +2134,15 @@ class Webhooks(TypedDict):
 
 
 class WhoAmI(TypedDict):
-    """The owner of the token and its rights."""
+    """The owner of the token and its rights.
+
+    Attributes:
+        subject: the name; it stands as actor in the history of the request's changes
+        role: its permissions
+        projects: projects that it is confined to; empty for all
+        token_id: the id of its token; empty without a token
+        expires_s: when its token ends, seconds since the Unix epoch; null if it does not end
+    """
 
     subject: str
     role: str
@@ -1820,7 +2155,13 @@ class Worker(TypedDict):
     """A worker.
 
     Attributes:
-        shareable: whether two jobs could hold it, as far as its node goes
+        index: the scheduler's number
+        local_index: the node's number
+        worker_type: its hardware class
+        in_service: whether it may be granted
+        problem: why it may not be granted, as far as the worker itself is the cause
+        shareable: whether two jobs could hold it, if only its node is considered
+        jobs: ids of the jobs on it
     """
 
     index: int

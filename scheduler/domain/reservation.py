@@ -20,10 +20,10 @@ class Reservation:
 
     Attributes:
         name: unique.
-        worker_type: of the workers.
-        workers: how many.
-        from_s: when the window begins, in seconds like every time of the engine.
-        until_s: when it ends.
+        worker_type: the type of the workers.
+        workers: how many workers.
+        from_s: when the window begins.
+        until_s: when the window ends.
         project: the project with the jobs that may use them; empty for any.
         user: the user with these jobs; empty for any.
         job: the only job; empty for any.

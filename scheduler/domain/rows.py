@@ -27,7 +27,7 @@ class JobRow:
     Attributes:
         job_id: unique.
         number: the order of submission; unique, never reused.
-        name: what the user calls it.
+        name: the name that the user gave it.
         project: its project, for quota and permissions.
         owner: its owner.
         job_type: key into the throughput table.
@@ -36,15 +36,16 @@ class JobRow:
         entity: the entity that its share is accounted to.
         scale_factor: workers that it holds at once.
         weight: its importance.
-        total_steps: steps until it is complete.
-        steps_done: steps that are safe.
+        total_steps: steps until it is complete; seconds if the job has only a duration.
+        steps_done: steps that are safe; of a job that has only a duration and reports nothing, the
+            seconds of it that are done.
         attempts: leases that it has had.
         failures: failures of its own.
-        submitted_s: when it was submitted.
-        started_s: when it first ran, or None.
-        finished_s: when it ended, or None.
-        deadline_s: by when it should be complete, or None.
-        updated_s: when this row last changed.
+        submitted_s: when it was submitted, in seconds since the Unix epoch like all times.
+        started_s: when it first ran; None before.
+        finished_s: when it ended; None before.
+        deadline_s: by when it should be complete; None if it has no deadline.
+        updated_s: when it last changed.
         labels: free key-value pairs.
         spec: the whole specification as submitted; plain JSON values.
     """
@@ -99,15 +100,15 @@ class AttemptRow:
         job_id: its job.
         attempt: 1 for the job's first lease.
         token: the lease's fencing token.
-        worker_type: of the workers; empty if they are of several types.
+        worker_type: the type of its workers; empty if they are of several types.
         workers: worker indices.
         nodes: names of the nodes that they are on.
         start_s: when it was granted.
         deadline_s: until when it holds.
         ended_s: when it ended; None while it holds.
-        end_reason: why it ended.
+        end_reason: why it ended; None while it holds.
         steps_done: the job's safe steps when it ended.
-        exit_code: of the job's process, if it exited.
+        exit_code: the exit code of the job's process; None if it has not exited.
         message: what the agent said about the end.
         gpu_used_us: see ``LeaseUse``.
         gpu_measured_us: see ``LeaseUse``; 0 if not measured.
@@ -175,10 +176,10 @@ class HistoryRow:
         event_id: given by the store; grows in the order in which lines become visible.
         at_s: when it happened.
         kind: what happened, in snake case.
-        subject_kind: ``job``, ``node``, ``policy``, ``token``, ...
+        subject_kind: ``job``, ``node``, ``policy``, ``token`` and others.
         subject: the job's, node's or policy's name.
         actor: the user that did it; empty for the scheduler itself.
-        data: further figures, and the cause; plain JSON values.
+        data: further figures; plain JSON values.
     """
 
     event_id: int = 0
@@ -191,7 +192,7 @@ class HistoryRow:
 
     @property
     def cause(self) -> Cause | None:
-        """Its cause; None if an earlier or a newer release wrote the line."""
+        """Its cause, which is in the data; None if an earlier or a newer release wrote the line."""
         return Cause.of_data(self.data.get(CAUSE))
 
     @property

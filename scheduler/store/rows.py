@@ -20,11 +20,11 @@ class TokenRow:
         role: viewer, user, operator, admin, agent or metrics.
         projects: projects that it is confined to; empty for all.
         created_s: when it was created.
-        expires_s: when it ends, or None.
-        revoked_s: when it was revoked, or None.
-        last_used_s: when it was last used, or None.
+        expires_s: when it ends; None if it does not end.
+        revoked_s: when it was revoked; None if it was not.
+        last_used_s: when it was last used; None if it was not.
         replaces: id of the token that it renewed; empty if it renewed none.
-        replaced_s: when its own successor was first used, or None.
+        replaced_s: when its own successor was first used; None if it has none.
     """
 
     token_id: str
@@ -51,7 +51,7 @@ class EnrolmentRow:
         expires_s: until when it can be used.
         used_s: when it was used, or None.
         used_by: the node that used it.
-        workers: worker type -> how many the node may have; None: those of its first report.
+        workers: worker type -> how many the node may have; None for those of its first report.
     """
 
     secret_hash: str

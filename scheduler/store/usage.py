@@ -94,12 +94,12 @@ class UsageRow:
     """Use of one group; keys outside the query are None.
 
     Attributes:
-        project: of the jobs.
-        owner: of the jobs.
-        job_type: of the jobs.
-        worker_type: of the workers.
-        job: its id.
-        day_s: start of the day.
+        project: the project of the jobs.
+        owner: the owner of the jobs.
+        job_type: the type of the jobs.
+        worker_type: the type of the workers.
+        job: the id of the job.
+        day_s: the start of the day of UTC.
         leases: how many held workers in the window; one that does so on two days counts on both.
         worker_us: microseconds, times the workers held. A worker that two jobs share counts for
             both.

@@ -19,18 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dues:
-    """The dues of a project's jobs together, in workers on average over time.
-
-    The first three figures leave out workers that two jobs share.
+    """The workers that a project's jobs are due together, without workers that two jobs share.
 
     Attributes:
-        due_workers: workers that X gives them.
-        received_workers: workers that they have had since X came in force; None if no time has
-            passed since.
-        owed_worker_s: worker-seconds that they were due since then, less those received. A job that
-            came later counts from its submission. None if no time has passed.
-        mean_rho: mean of their rho, see ``Fairness``; None if it is unknown for all jobs.
-        worst_rho: their largest rho.
+        due_workers: workers on average over time that the allocation gives them.
+        received_workers: workers on average that they have had since the allocation came in force;
+            None if no time has passed since.
+        owed_worker_s: worker-seconds that they were due since then, less those received; None if no
+            time has passed since. A job that came later counts from its submission.
+        mean_rho: mean of their ``rho``; None if it is unknown for all jobs.
+        worst_rho: the largest ``rho`` of them; None if it is unknown for all jobs.
     """
 
     due_workers: float

@@ -73,7 +73,7 @@ def _live_job(
         worker_type="" if live is None else live.types_in_words,
         workers=0 if live is None else len(live.lease.workers),
         nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
-        deadline_s=None if live is None else live.deadline_s,
+        lease_deadline_s=None if live is None else live.deadline_s,
         allocation=MappingProxyType(shares_of(view, record.job_id)),
         share=_fairness(view, record.job_id, glance.fairness.share),
         rho=_fairness(view, record.job_id, glance.fairness.rho),

@@ -28,27 +28,29 @@ class LiveJob:
         status: its status now.
         reason: why it waits; None while it runs.
         steps_done: newest known count.
-        lease_id: its lease, or None.
-        worker_type: the type of its workers, or empty.
-        workers: how many it holds.
+        lease_id: its lease; None if it holds no workers.
+        worker_type: the type of its workers, ``a100 + v100`` if it holds both; empty without
+            workers.
+        workers: how many workers it holds.
         nodes: the nodes of its workers.
-        deadline_s: its lease's deadline, or None.
+        lease_deadline_s: until when its lease holds; None if it holds no workers.
         allocation: worker type -> fraction of time that the policy gives it.
         share: its effective throughput over that of a 1/n share; None if unknown.
-        rho: its expected JCT if X stays as it is, over its JCT in a 1/n share; None if unknown.
-        gpu_use: share of recent time in which its GPUs computed; None: it is not measured.
-        idle_since_s: since when they have hardly computed; None if they compute, or are not
+        rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
+            on a 1/n share of the present jobs; None if unknown.
+        gpu_use: part of recent time in which its GPUs computed; None if it is not measured.
+        idle_since_s: since when its GPUs have hardly computed; None if they compute, or are not
             measured.
     """
 
     status: JobStatus
     reason: WaitReason | None
     steps_done: float
-    lease_id: int | None
-    worker_type: str
-    workers: int
-    nodes: tuple[str, ...]
-    deadline_s: float | None
+    lease_id: int | None = None
+    worker_type: str = ""
+    workers: int = 0
+    nodes: tuple[str, ...] = ()
+    lease_deadline_s: float | None = None
     allocation: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     share: float | None = None
     rho: float | None = None
@@ -63,7 +65,7 @@ class QuotaInTheWay:
     Attributes:
         project: the project that has it.
         owner: the user, if it is a quota of each user; else empty.
-        worker_type: of which workers; empty for all.
+        worker_type: the type of the workers; empty for all.
         limit: workers, as it was set.
         allowed: workers that may be held now: the limit, and workers that others lend.
         shared: whether several projects lend each other these workers, or may hold them together.
@@ -112,7 +114,7 @@ class Explanation:
         status: its status.
         reason: the first reason that holds; None while it runs or has ended.
         also: further reasons that hold, in order of precedence.
-        message: in words, with figures.
+        message: the reason in words, with figures.
         unblocks: the remedy.
         trouble: the trouble that keeps its pod from starting, or ended its last one; None if there
             is no trouble.
@@ -122,7 +124,8 @@ class Explanation:
         starts_s: when it is expected to start; None if it runs or the time is unknown.
         completes_s: when it is expected to complete; None if unknown.
         forecast: the method of the forecast, or why there is no time.
-        stderr_tail: the last lines that a failed job wrote to its standard error.
+        stderr_tail: the last lines that a failed job wrote to its standard error: 20 lines and 4 kB
+            at most. A pod has one stream for both outputs, so its lines are of both.
         granted: why it was given the lease that it holds; None if it holds no lease.
         ended: why its lease is ending, or its last one ended; None if its lease continues.
         quotas: the quotas that keep it waiting.
@@ -156,7 +159,7 @@ class WorkerView:
         local_index: the node's number.
         worker_type: its hardware class.
         in_service: whether it may be granted.
-        problem: why not, as far as the worker itself is the cause.
+        problem: why it may not be granted, as far as the worker itself is the cause.
         shareable: whether two jobs could hold it, if only its node is considered.
         jobs: ids of the jobs on it.
     """
@@ -182,8 +185,8 @@ class NodeView:
         reason: why it is cordoned, drained or lost.
         last_seen_s: when it last reported, or None.
         address: the address of rank 0 of its jobs.
-        version: of its agent.
-        workers: by local index.
+        version: the version of its agent.
+        workers: its workers, by local index.
         approved: worker type -> how many it may have; None if it may have any.
         refused: worker type -> how many it reports beyond that.
     """
@@ -201,7 +204,25 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """A lease in force."""
+    """A lease in force.
+
+    Attributes:
+        lease_id: unique.
+        job_id: the job that holds it.
+        project: the job's project.
+        attempt: 1 for the job's first lease.
+        worker_type: the type of its workers, ``a100 + v100`` if it has both.
+        workers: worker indices.
+        nodes: names of their nodes.
+        start_s: when it was granted.
+        deadline_s: until when it holds, unless it is extended.
+        state: ``granted``, ``running`` or ``stopping``.
+        steps_done: the job's newest known count of steps.
+        owner: the job's owner.
+        gpu_use: part of recent time in which its GPUs computed; None if it is not measured.
+        idle_since_s: since when its GPUs have hardly computed; None if they compute, or are not
+            measured.
+    """
 
     lease_id: int
     job_id: str
@@ -212,10 +233,10 @@ class LeaseView:
     nodes: tuple[str, ...]
     start_s: float
     deadline_s: float
-    state: str  #: ``granted``, ``running``, ``stopping``
+    state: str
     steps_done: float
     owner: str = ""
-    gpu_use: float | None = None  #: see ``LiveJob``
+    gpu_use: float | None = None
     idle_since_s: float | None = None
 
 
@@ -225,8 +246,8 @@ class PlannedLeaseView:
 
     Attributes:
         job_id: the job that holds it.
-        project: of the job.
-        worker_type: of the workers; empty if they are of several types.
+        project: the job's project.
+        worker_type: the type of its workers; empty if they are of several types.
         workers: worker indices.
         nodes: names of their nodes.
         begins_s: latest time at which its workers are free.
@@ -249,8 +270,8 @@ class PlanView:
     """The plan of the next round.
 
     Attributes:
-        round_number: of the next round; None until it is planned.
-        begins_s: start of that round; None until it is planned.
+        round_number: the number of the next round; None until it is planned.
+        begins_s: when that round begins; None until it is planned.
         ends_s: end of the last planned round; None while nothing is active.
         leases: those that continue, then those that wait for workers to become free.
     """
@@ -268,7 +289,7 @@ class AllocationView:
     Attributes:
         policy: the policy that gave it.
         computed_s: when it was taken over; None before the first.
-        solve_s: how long the solver took.
+        solve_s: seconds that the solver took; None before the first.
         shares: job id -> worker type -> fraction of time.
         received: job id -> worker type -> fraction of time received since the allocation began.
     """
@@ -285,9 +306,9 @@ class ClusterView:
     """The cluster in figures.
 
     Attributes:
-        round_number: of the current round.
+        round_number: the number of the current round.
         round_ends_s: when it ends; None while nothing is active.
-        round_length_s: the scheduling quantum.
+        round_length_s: seconds of a round.
         workers: worker type -> workers known.
         in_service: worker type -> workers that may be granted.
         busy: worker type -> workers under leases.
@@ -309,14 +330,17 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundView:
-    """The quality of the last planned round, see ``scheduler.engine.rounds.certificate``.
+    """The quality of the last planned round.
+
+    ``scheduler.engine.rounds.certificate`` computes it.
 
     Attributes:
         gap: largest part of the best value that another choice of whole workers could have gained;
-            None for policies with rounds that follow X by lag alone.
+            None for policies with rounds that follow the allocation by lag alone.
         fluid_gap: the same if workers could be divided.
-        behind_rounds: by how many rounds the job or pair furthest behind X was behind at its end.
-        off_rounds: the mean distance from X then, in rounds.
+        behind_rounds: by how many rounds the job or pair furthest behind the allocation was behind
+            at the end.
+        off_rounds: the mean distance from the allocation then, in rounds.
         candidates: configurations and pairs that could run.
     """
 
@@ -332,6 +356,14 @@ class PolicyView:
     """The policy in force.
 
     Attributes:
+        name: the name of the policy.
+        parameters: name -> value as text, of those that were set.
+        agnostic: whether it is hidden from the policy that worker types differ.
+        space_sharing: whether two jobs may share workers.
+        since_s: since when it is in force.
+        actor: the user that put it in force.
+        last_solve_s: seconds that its last answer took; None before the first.
+        last_failure: why it gave no answer the last time; empty if it gave one.
         last_round: the quality of the last planned round; None before the first since the start.
     """
 
@@ -373,13 +405,14 @@ class ProjectView:
         limits: its limits.
         active_jobs: its jobs that have not ended.
         admitted_workers: workers that its admitted jobs ask for.
-        running_workers: under leases.
+        running_workers: workers that its jobs hold.
         usage_worker_s: worker-seconds of the entity of its name that have not faded; None if the
             policy has no half-life.
         effective_weight: that entity's weight, adjusted for its use; None if the policy has no
             half-life.
         budget: its use of its budget; None if it has no budget.
-        dues: the time that X gives its jobs and the received part; None without jobs in the engine.
+        dues: the workers that its jobs are due; None if no job of it waits for workers or holds
+            them.
     """
 
     limits: ProjectLimits
@@ -394,10 +427,10 @@ class ProjectView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedView:
-    """A reservation.
+    """A reservation, its state and its workers.
 
     Attributes:
-        reservation: as it was made.
+        reservation: the reservation as it was made.
         state: ``planned``, ``in force`` or, until it is deleted, ``over``.
         assigned: workers assigned to it; fewer than it asks for if there are no more.
         used: how many of them its owner's jobs hold now.
@@ -416,8 +449,8 @@ class PairView:
     """How much two jobs slow down if they share workers.
 
     Attributes:
-        job_type: of one job.
-        with_job_type: of the other.
+        job_type: the job type of one job.
+        with_job_type: the job type of the other.
         scale_factor: workers that they share.
         worker_type: hardware class.
         part: speed of the one while they share, over its speed alone.
@@ -437,15 +470,15 @@ class ThroughputView:
     """The known throughput of a job type on a worker type.
 
     Attributes:
-        job_type: key.
-        scale_factor: workers.
+        job_type: the job type.
+        scale_factor: workers of the job.
         worker_type: hardware class.
-        steps_per_s: the figure for policies.
+        steps_per_s: steps/s of the whole job, the figure for policies.
         source: ``measured``, ``declared``, ``estimated`` or ``assumed``.
-        declared: as declared, or None.
-        measured: as measured, or None.
+        declared: the declared steps/s, or None.
+        measured: the measured steps/s, or None.
         deviation: relative standard deviation of the measurements, or None.
-        samples: measured periods.
+        samples: how many periods were measured.
     """
 
     job_type: str

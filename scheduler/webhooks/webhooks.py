@@ -163,7 +163,7 @@ class WebhookState:
         delivered_s: when the last one was delivered, or None.
         failures: failed tries in a row.
         failing_since_s: when the first of these failed, or None.
-        problem: of the last one.
+        problem: the problem of the last failed try.
         next_s: when it is tried again, or None.
         paused_s: since when it sends nothing, or None.
     """

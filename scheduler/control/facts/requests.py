@@ -78,10 +78,7 @@ class Fit:
         fits: whether some configuration fits the cluster as it is.
         reason: why it cannot run, or cannot start yet; None if it could start now.
         message: the reason as text.
-        configurations: worker type, count, steps/s, the source of that figure, workers in service
-            (without cordoned ones) and idle, locality and plan; fastest first. If the job must not
-            span nodes, the workers are those of one node. A mixed gang's worker type is a text, and
-            only workers that the gang could hold count as in service and idle.
+        configurations: the ways in which it could run, the fastest first.
     """
 
     fits: bool
@@ -92,7 +89,22 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitConfiguration:
-    """One way in which a job could run; see ``Fit``."""
+    """One way in which a job could run.
+
+    If the job must not span nodes, the counted workers are those of one node. Of a mixed gang only
+    workers that it could hold are counted.
+
+    Attributes:
+        worker_type: the type of the workers; of a mixed gang as in ``1 x a100 + 1 x v100``.
+        count: workers that the job holds.
+        steps_per_s: steps/s of the whole job.
+        source: the source of that figure: ``measured``, ``declared``, ``estimated`` or ``assumed``.
+        workers_in_service: workers that it could be given if they were idle, without cordoned ones.
+        workers_idle: those of them that are idle.
+        locality: ``consolidated`` if the workers must lie on one node, else ``any``.
+        plan: the plan of its launch, from a source of configurations; empty without a plan.
+        workers: worker type -> workers of it; two types if the gang is mixed.
+    """
 
     worker_type: str
     count: int

@@ -201,7 +201,7 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The fact that a command or an effect is due to, and the comparison that decided.
+    """The cause of a command or an effect: a fact, and the deciding ground if jobs were compared.
 
     Attributes:
         fact: the kind of the fact.
@@ -209,10 +209,10 @@ class Cause:
         round_number: of the round in which it was decided; 0 if that does not matter.
         ground: the reason of the choice among jobs; None if the fact alone decides.
         rival: the job that is to have the workers; empty for none, or several.
-        lag_s: seconds by which the job, of a grant, or else the rival would have been behind its
-            share at the end of the round; None if nothing was compared.
+        lag_s: seconds by which a job would lag behind its share at the end of the round: the job
+            that is granted workers, else the rival; None if nothing was compared.
         gain: how many times as fast a job that moves will be; None if it does not move.
-        worker_type: to which it moves; empty if it does not.
+        worker_type: the type to which the job moves; empty if it does not move.
         project: of the job that is the subject, as far as it is known.
         rival_project: of the rival, as far as it is known.
     """

@@ -356,7 +356,7 @@ class TestRunning:
             live = house.service.live([job_id])[job_id]
             assert (live.lease_id, live.workers) == (lease.lease_id, 2)
             assert (live.worker_type, live.nodes) == ("v100", ("alpha",))
-            assert live.deadline_s == lease.deadline_s
+            assert live.lease_deadline_s == lease.deadline_s
             (attempt,) = house.service.store.attempts(job_id)
             assert (attempt.lease_id, attempt.ended_s) == (lease.lease_id, None)
             (node,) = house.service.nodes()

@@ -30,7 +30,7 @@ def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
         worker_type="" if lease is None else lease.worker_type,
         workers=0 if lease is None else len(lease.workers),
         nodes=() if lease is None else lease.nodes,
-        deadline_s=None if lease is None else lease.deadline_s,
+        lease_deadline_s=None if lease is None else lease.deadline_s,
         allocation=MappingProxyType({} if lease is None else {"v100": 1.0}),
         share=None if lease is None else 1.0,
         rho=None if lease is None else 1.0,

@@ -1,0 +1,63 @@
+"""Forms of answers that are frozen values: the value's class declares and describes the fields."""
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
+
+from pydantic import BaseModel, Field, create_model
+
+from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.troubles import Trouble
+from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.lease import EndReason
+
+F = TypeVar("F", bound=BaseModel)
+
+_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+#: Names in annotations of values -> types of answers. ``form_of`` adds its forms, so that a value
+#: in a field of another one has its own form.
+_TYPES: Final[dict[str, Any]] = {"Mapping": Mapping} | {
+    kind.__name__: kind for kind in (EndReason, JobStatus, Trouble, WaitReason)
+}
+
+
+def form_of(source: type[Any], *, without: Collection[str] = ()) -> Callable[[type[F]], type[F]]:
+    """Return a decorator of a form that has the fields of a dataclass.
+
+    Fields that the form itself has replace those of the same name, or follow them. They keep the
+    description of the dataclass, as does the form, unless they have their own.
+
+    Args:
+        source: a dataclass with an ``Attributes:`` section.
+        without: fields that answers leave out.
+    """
+    about, _, attributes = inspect.cleandoc(source.__doc__ or "").partition("Attributes:\n")
+    texts = {name: _text(words).removesuffix(".") for name, words in _ATTRIBUTE.findall(attributes)}
+    types = get_type_hints(source, localns=_TYPES)
+
+    def formed(form: type[F]) -> type[F]:
+        found: dict[str, Any] = {
+            name: (types[name], Field(description=texts.get(name)))
+            for name in source.__dataclass_fields__
+            if name not in without
+        }
+        for name, own in form.model_fields.items():
+            text = own.description or texts.get(name)
+            found[name] = (Annotated[own.annotation, own], Field(description=text))
+        doc = form.__doc__ or _text(about.partition("\n\n")[0])
+        made = create_model(form.__name__, __doc__=doc, __module__=form.__module__, **found)
+        _TYPES[source.__name__] = made
+        return cast("type[F]", made)
+
+    return formed
+
+
+def shared_fields(form: type[BaseModel], source: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a form that are also those of a dataclass."""
+    return tuple(name for name in form.model_fields if name in source.__dataclass_fields__)
+
+
+def _text(words: str) -> str:
+    """Return a text of a docstring as the OpenAPI document has it."""
+    return re.sub(r"\bNone\b", "null", " ".join(words.split()).replace("``", "`"))
