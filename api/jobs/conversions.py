@@ -41,9 +41,7 @@ _ROW, _LIVE = shared_fields(JobOut, JobRow), shared_fields(JobOut, LiveJob)
 _ATTEMPT, _CAUSE = shared_fields(AttemptOut, AttemptRow), shared_fields(CauseOut, Cause)
 _TOKEN = shared_fields(TokenOut, TokenRow)
 _ENDED = LiveJob(status=JobStatus.COMPLETED, reason=None, steps_done=0.0, allocation={})
-_NO_LEASE: Mapping[str, Any] = MappingProxyType(
-    {name: getattr(_ENDED, name) for name in _LIVE if name not in _ROW}
-)
+_NO_LEASE = {name: getattr(_ENDED, name) for name in _LIVE if name not in _ROW}
 
 
 def project_of(job: JobIn, principal: Principal) -> str:
@@ -143,12 +141,14 @@ def job_answer(
         ran_s: seconds for which it has held workers.
         spec: its specification as the reader may see it, if the answer has one.
     """
-    answer = {name: getattr(row, name) for name in _ROW} | {"ran_s": ran_s}
-    answer.update(_NO_LEASE)
+    answer = {name: getattr(row, name) for name in _ROW} | _NO_LEASE
+    answer["ran_s"] = ran_s
     if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
         answer["total_steps"] = None  # the stored value stands for an unnamed run time
     if live is not None:
-        answer.update({name: getattr(live, name) for name in _LIVE}, reason=live.reason or "")
+        for name in _LIVE:
+            answer[name] = getattr(live, name)
+        answer["reason"] = live.reason or ""
     if spec is not None:
         answer["spec"] = spec
     return answer
