@@ -177,7 +177,7 @@ class DuesOut(BaseModel): ...
 
 @form_of(ProjectView)
 class ProjectOut(BaseModel):
-    dues: DuesOut | None = None
+    dues: DuesOut | None = None  # earlier releases do not send it
 
 
 class ProjectsOut(BaseModel):

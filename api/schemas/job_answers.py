@@ -64,6 +64,7 @@ class BatchOut(BaseModel):
 @form_of(FitConfiguration)
 class FitConfigurationOut(BaseModel):
     steps_per_s: float | None  # null if not a number
+    # Earlier releases do not send these.
     locality: str = ANYWHERE
     plan: str = ""
     workers: dict[str, int] = Field(default_factory=dict)
