@@ -228,7 +228,13 @@ class ChangedOut(BaseModel):
     changed: int
 
 
-@form_of(TokenRow, without=("secret_hash",))
+@form_of(
+    TokenRow,
+    only=(
+        *("token_id", "subject", "role", "projects", "created_s", "expires_s", "revoked_s"),
+        *("last_used_s", "replaces", "replaced_s"),
+    ),
+)
 class TokenOut(BaseModel): ...
 
 
@@ -244,14 +250,14 @@ class NewTokenOut(TokenOut):
     token: str
 
 
-@form_of(EnrolmentRow, without=("secret_hash", "used_s", "used_by"))
+@form_of(EnrolmentRow, only=("node", "created_s", "expires_s", "workers"))
 class EnrolmentOut(BaseModel):
     """A one-time secret for an agent, which is shown this once."""
 
     secret: str
 
 
-@form_of(Principal, without=("node", "foreign"))
+@form_of(Principal, only=("subject", "role", "projects", "token_id", "expires_s"))
 class WhoAmI(BaseModel):
     """The owner of the token and its rights."""
 

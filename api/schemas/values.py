@@ -22,7 +22,9 @@ _TYPES: Final[dict[str, Any]] = {"Mapping": Mapping} | {
 }
 
 
-def form_of(source: type[Any], *, without: Collection[str] = ()) -> Callable[[type[F]], type[F]]:
+def form_of(
+    source: type[Any], *, without: Collection[str] = (), only: Collection[str] = ()
+) -> Callable[[type[F]], type[F]]:
     """Return a decorator of a form that has the fields of a dataclass.
 
     Fields that the form itself has replace those of the same name, or follow them. They keep the
@@ -31,6 +33,8 @@ def form_of(source: type[Any], *, without: Collection[str] = ()) -> Callable[[ty
     Args:
         source: a dataclass with an ``Attributes:`` section.
         without: fields that answers leave out.
+        only: fields that answers have; empty for all others. A source with secrets names them, so
+            that a new field is not shown by mistake.
     """
     about, _, attributes = inspect.cleandoc(source.__doc__ or "").partition("Attributes:\n")
     texts = {name: _text(words).removesuffix(".") for name, words in _ATTRIBUTE.findall(attributes)}
@@ -40,7 +44,7 @@ def form_of(source: type[Any], *, without: Collection[str] = ()) -> Callable[[ty
         found: dict[str, Any] = {
             name: (types[name], Field(description=texts.get(name)))
             for name in source.__dataclass_fields__
-            if name not in without
+            if name not in without and (not only or name in only)
         }
         for name, own in form.model_fields.items():
             text = own.description or texts.get(name)

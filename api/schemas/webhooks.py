@@ -44,7 +44,7 @@ class WebhookResumeIn(Form):
     skip: Flag = Field(False, description="skip events until now")
 
 
-@form_of(Webhook, without=("hook_id", "sealed"))
+@form_of(Webhook, only=("name", "on", "project", "template", "place", "created_s", "actor"))
 @form_of(WebhookState)
 class WebhookOut(BaseModel):
     """A webhook, without its secrets."""
