@@ -34,7 +34,7 @@ def block_sum(values: np.ndarray, first: int, last: int) -> float:
 
 @njit(cache=True, error_model="numpy")
 def total(values: np.ndarray) -> float:
-    """Return the sum, pairwise as numpy has it: rounding grows slowly with the length.
+    """Return the sum, pairwise as in numpy: rounding grows slowly with the length.
 
     Uses a stack, since numba cannot cache a recursive kernel.
     """

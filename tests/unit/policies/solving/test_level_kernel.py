@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -80,7 +81,10 @@ def test_a_job_that_needs_next_to_nothing_is_left_to_the_lift(random_problem):
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 127, 128, 129, 136, 257, 1025, 100_003])
-def test_sums_are_those_of_numpy(length):
+def test_rounding_of_sums_grows_slowly_with_the_length(length):
+    """Equal tenths show the rounding of a plain loop: 100,003 of them miss by 2e-12 of the sum."""
     rng = np.random.default_rng(length)
-    values = rng.lognormal(0.0, 5.0, length) * rng.choice((-1.0, 1.0), length)
-    assert total(values) == values.sum()
+    drawn = rng.lognormal(0.0, 5.0, length) * rng.choice((-1.0, 1.0), length)
+    for values in (drawn, np.full(length, 0.1)):
+        miss = abs(total(values) - math.fsum(values))
+        assert miss <= 4 * np.finfo(float).eps * math.fsum(abs(values))
