@@ -10,17 +10,14 @@ from api.schemas.answers import CauseOut, TokenOut
 from api.schemas.fields import Form
 from api.schemas.job_answers import AttemptOut, JobOut
 from api.schemas.jobs import KubernetesIn
-from api.schemas.values import shared_fields
+from api.schemas.values import values_of
 from scheduler.control.facts.requests import Submission
 from scheduler.control.leases.retries import category_of
-from scheduler.domain.facts.causes import Cause
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.jobs.fields import Word
 from scheduler.domain.jobs.job import JobStatus, counts_between
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
-from scheduler.domain.rows import AttemptRow, JobRow
 from scheduler.protocol.reports import LeaseEnd
-from scheduler.store.rows import TokenRow
 from scheduler.views.types import LiveJob
 
 if TYPE_CHECKING:
@@ -28,20 +25,17 @@ if TYPE_CHECKING:
 
     from api.auth.roles import Principal
     from api.schemas.jobs import JobIn
+    from scheduler.domain.facts.causes import Cause
     from scheduler.domain.jobs.fields import Asked
-    from scheduler.domain.rows import HistoryRow
+    from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
+    from scheduler.store.rows import TokenRow
     from scheduler.views.types import Explanation
 
 #: Replacement of a value that the reader may not see.
 BLOT: Final = "***"
 #: Variables with an array element's index and the array's size.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
-#: Fields that answers take over.
-_ROW, _LIVE = shared_fields(JobOut, JobRow), shared_fields(JobOut, LiveJob)
-_ATTEMPT, _CAUSE = shared_fields(AttemptOut, AttemptRow), shared_fields(CauseOut, Cause)
-_TOKEN = shared_fields(TokenOut, TokenRow)
-_ENDED = LiveJob(status=JobStatus.COMPLETED, reason=None, steps_done=0.0, allocation={})
-_NO_LEASE = {name: getattr(_ENDED, name) for name in _LIVE if name not in _ROW}
+_NO_LEASE = values_of(JobOut, LiveJob(status=JobStatus.COMPLETED, reason=None, steps_done=0.0))
 
 
 def project_of(job: JobIn, principal: Principal) -> str:
@@ -141,14 +135,13 @@ def job_answer(
         ran_s: seconds for which it has held workers.
         spec: its specification as the reader may see it, if the answer has one.
     """
-    answer = {name: getattr(row, name) for name in _ROW} | _NO_LEASE
+    stored = values_of(JobOut, row)
+    answer = stored | _NO_LEASE | stored
     answer["ran_s"] = ran_s
     if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
         answer["total_steps"] = None  # the stored value stands for an unnamed run time
     if live is not None:
-        for name in _LIVE:
-            answer[name] = getattr(live, name)
-        answer["reason"] = live.reason or ""
+        answer |= values_of(JobOut, live) | {"reason": live.reason or ""}
     if spec is not None:
         answer["spec"] = spec
     return answer
@@ -161,7 +154,7 @@ def attempt_answer(row: AttemptRow, launches: Sequence[HistoryRow] = ()) -> dict
         row: as stored.
         launches: lines of history about how its pods were launched, one for each node.
     """
-    answer = {name: getattr(row, name) for name in _ATTEMPT}
+    answer = values_of(AttemptOut, row)
     names = ("node", "image_s", "launch_s", "ready_s")
     answer["launches"] = [
         {name: line.data.get(name) for name in names} | {"devices": line.data.get("devices", [])}
@@ -213,8 +206,7 @@ def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict
     seen = cause.seen_by(principal.sees)
     if cause.subject == own != "":
         seen = replace(seen, subject=own, project=cause.project)
-    answer = {name: getattr(seen, name) for name in _CAUSE}
-    return answer | {"round": seen.round_number, "text": seen.words(own)}
+    return values_of(CauseOut, seen) | {"round": seen.round_number, "text": seen.words(own)}
 
 
 def spec_answer(row: JobRow, principal: Principal) -> Mapping[str, Any]:
@@ -256,4 +248,4 @@ def _without_values(pods: Any) -> Any:
 
 def token_answer(row: TokenRow) -> dict[str, Any]:
     """Return a token as it is listed: without its hash."""
-    return {name: getattr(row, name) for name in _TOKEN}
+    return values_of(TokenOut, row)

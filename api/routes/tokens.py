@@ -7,7 +7,6 @@ from starlette.responses import Response
 
 from api.access import Admin, Anybody, Ctx
 from api.answers import Answer
-from api.auth.roles import Principal
 from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
 from api.jobs.conversions import token_answer
 from api.problems import not_found
@@ -15,7 +14,7 @@ from api.routing import StrictRoute
 from api.schemas.admin import EnrolmentIn, TokenIn
 from api.schemas.answers import EnrolmentOut, NewTokenOut, TokensOut, WhoAmI
 from api.schemas.fields import TokenId
-from api.schemas.values import shared_fields
+from api.schemas.values import values_of
 from api.threads import in_thread
 from scheduler.store.rows import EnrolmentRow, TokenRow
 
@@ -30,7 +29,7 @@ router = APIRouter(prefix="/v1", tags=["tokens"], route_class=StrictRoute)
 )
 async def whoami(principal: Anybody) -> Answer:
     """Return subject, role and projects of the token that the request shows."""
-    return Answer({name: getattr(principal, name) for name in shared_fields(WhoAmI, Principal)})
+    return Answer(values_of(WhoAmI, principal))
 
 
 @router.get(
@@ -118,5 +117,4 @@ async def create_enrolment(given: EnrolmentIn, context: Ctx, principal: Admin) -
         actor=principal.subject,
         data={"expires_s": row.expires_s, "workers": row.workers},
     )
-    shown = {name: getattr(row, name) for name in shared_fields(EnrolmentOut, EnrolmentRow)}
-    return Answer(shown | {"secret": secret}, 201)
+    return Answer(values_of(EnrolmentOut, row) | {"secret": secret}, 201)

@@ -9,9 +9,9 @@ from api.answers import Answer
 from api.routing import StrictRoute
 from api.schemas.answers import UsageOfGroup, UsageOut
 from api.schemas.fields import ProjectName, QueryMoment
-from api.schemas.values import shared_fields
+from api.schemas.values import values_of
 from api.threads import in_thread
-from scheduler.store.usage import DAY_S, UsageKey, UsageQuery, UsageRow
+from scheduler.store.usage import DAY_S, UsageKey, UsageQuery
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=StrictRoute)
 
@@ -56,7 +56,6 @@ async def show_usage(
         projects=projects,
     )
     rows = await in_thread(context.store.usage, query)
-    names = shared_fields(UsageOfGroup, UsageRow)
     measured_us = sum(row.gpu_measured_us for row in rows)
     return Answer(
         {
@@ -66,7 +65,7 @@ async def show_usage(
             "gpu_used_s": sum(row.gpu_used_us for row in rows) / 1e6 if measured_us else None,
             "gpu_measured_s": measured_us / 1e6,
             "usage": [
-                {name: getattr(row, name) for name in names}
+                values_of(UsageOfGroup, row)
                 | {
                     "worker_s": row.worker_s,
                     "gpu_used_s": row.gpu_used_s,

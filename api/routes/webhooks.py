@@ -14,7 +14,7 @@ from api.history import SECRET_KINDS
 from api.problems import ProblemError, not_found
 from api.routing import StrictRoute
 from api.schemas.fields import Name
-from api.schemas.values import shared_fields
+from api.schemas.values import values_of
 from api.schemas.webhooks import (
     NewWebhookOut,
     WebhookIn,
@@ -122,8 +122,7 @@ async def delete_webhook(name: HookName, context: Ctx, principal: User) -> Respo
 
 def webhook_answer(view: WebhookView) -> dict[str, Any]:
     """Return a webhook as it is shown: neither its address nor its secret."""
-    hook = view.webhook
-    shown = {name: getattr(hook, name) for name in shared_fields(WebhookOut, Webhook)}
+    shown = values_of(WebhookOut, view.webhook)
     return shown | {"state": view.state.word} | asdict(view.state)
 
 

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
@@ -35,20 +36,33 @@ def form_of(
         without: fields that answers leave out.
         only: fields that answers have; empty for all others. A source with secrets names them, so
             that a new field is not shown by mistake.
+
+    Raises:
+        TypeError: a name is no field of the dataclass, a field has no description, the form has a
+            field that it leaves out or a base besides ``BaseModel``, or the dataclass has a form.
     """
     about, _, attributes = inspect.cleandoc(source.__doc__ or "").partition("Attributes:\n")
     texts = {name: _text(words).removesuffix(".") for name, words in _ATTRIBUTE.findall(attributes)}
     types = get_type_hints(source, localns=_TYPES)
+    known = source.__dataclass_fields__
+    shown = [name for name in known if name not in without and (not only or name in only)]
 
     def formed(form: type[F]) -> type[F]:
+        own = form.model_fields
+        said = texts.keys() | {name for name, field in own.items() if field.description}
+        faults = [f"{source.__name__} has no '{n}'" for n in (*without, *only) if n not in known]
+        faults += [f"it leaves '{name}' out, but has it" for name in without if name in own]
+        faults += [f"'{name}' has no description" for name in shown if name not in said]
+        faults += ["its base is not BaseModel"] * (form.__base__ is not BaseModel)
+        faults += [f"{source.__name__} has a form"] * (source.__name__ in _TYPES)
+        if faults:
+            raise TypeError(f"form {form.__name__}: {'; '.join(faults)}")
         found: dict[str, Any] = {
-            name: (types[name], Field(description=texts.get(name)))
-            for name in source.__dataclass_fields__
-            if name not in without and (not only or name in only)
+            name: (types[name], Field(description=texts.get(name))) for name in shown
         }
-        for name, own in form.model_fields.items():
-            text = own.description or texts.get(name)
-            found[name] = (Annotated[own.annotation, own], Field(description=text))
+        for name, field in own.items():
+            text = field.description or texts.get(name)
+            found[name] = (Annotated[field.annotation, field], Field(description=text))
         doc = form.__doc__ or _text(about.partition("\n\n")[0])
         made = create_model(form.__name__, __doc__=doc, __module__=form.__module__, **found)
         _TYPES[source.__name__] = made
@@ -57,8 +71,14 @@ def form_of(
     return formed
 
 
-def shared_fields(form: type[BaseModel], source: type[Any]) -> tuple[str, ...]:
-    """Return the names of the fields of a form that are also those of a dataclass."""
+def values_of(form: type[BaseModel], value: object) -> dict[str, Any]:
+    """Return the fields of a dataclass that the form has, too, and their values."""
+    source: Any = type(value)
+    return {name: getattr(value, name) for name in _shared_fields(form, source)}
+
+
+@cache
+def _shared_fields(form: type[BaseModel], source: type[Any]) -> tuple[str, ...]:
     return tuple(name for name in form.model_fields if name in source.__dataclass_fields__)
 
 

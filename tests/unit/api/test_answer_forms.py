@@ -21,7 +21,7 @@ from api.jobs.conversions import (
 )
 from api.routes.webhooks import webhook_answer
 from api.schemas import answers, job_answers
-from api.schemas.values import form_of, shared_fields
+from api.schemas.values import form_of, values_of
 from api.schemas.webhooks import WebhookOut
 from leasehold_testing.client_forms import document
 from leasehold_testing.stored import attempt_row, history_row, job_row
@@ -175,4 +175,46 @@ def test_the_form_of_a_value_says_what_its_docstring_says() -> None:
     inner = schema["$defs"]["InnerOut"]
     assert inner["description"] == "Part of a value."
     assert inner["properties"]["size_s"]["description"] == "in seconds; null if `forever`"
-    assert shared_fields(OuterOut, Outer) == ("parts", "kind")
+    value = Outer(parts={}, secret="x", kind=JobStatus.HELD)
+    assert values_of(OuterOut, value) == {"parts": {}, "kind": JobStatus.HELD}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A value.
+
+    Attributes:
+        size: in bytes.
+    """
+
+    size: int
+    bare: int = 0
+
+
+class SizeOut(BaseModel):
+    size: int
+
+
+class Strict(BaseModel): ...
+
+
+class StrictOut(Strict): ...
+
+
+@pytest.mark.parametrize(
+    ("source", "form", "options", "fault"),
+    [
+        (Plain, BaseModel, {"without": ("bare", "sise")}, "Plain has no 'sise'"),
+        (Plain, BaseModel, {"only": ("size", "owner")}, "Plain has no 'owner'"),
+        (Plain, SizeOut, {"without": ("size", "bare")}, "it leaves 'size' out, but has it"),
+        (Plain, SizeOut, {}, "'bare' has no description"),
+        (Plain, StrictOut, {"only": ("size",)}, "its base is not BaseModel"),
+        (Reservation, SizeOut, {}, "Reservation has a form"),
+    ],
+)
+def test_a_form_that_does_not_fit_its_value_is_refused(
+    source: type[Any], form: type[BaseModel], options: dict[str, Any], fault: str
+) -> None:
+    made = type("Out", (form,), {}) if form is BaseModel else form
+    with pytest.raises(TypeError, match=f"form {made.__name__}: {fault}$"):
+        form_of(source, **options)(made)
