@@ -35,7 +35,20 @@ if TYPE_CHECKING:
 BLOT: Final = "***"
 #: Variables with an array element's index and the array's size.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
-_NO_LEASE = values_of(JobOut, LiveJob(status=JobStatus.COMPLETED, reason=None, steps_done=0.0))
+#: Live fields of a job that holds no workers; those of its row replace some.
+_NO_LEASE: Final = values_of(
+    JobOut,
+    LiveJob(
+        status=JobStatus.COMPLETED,
+        reason=None,
+        steps_done=0.0,
+        lease_id=None,
+        worker_type="",
+        workers=0,
+        nodes=(),
+        lease_deadline_s=None,
+    ),
+)
 
 
 def project_of(job: JobIn, principal: Principal) -> str:

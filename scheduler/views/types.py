@@ -46,11 +46,11 @@ class LiveJob:
     status: JobStatus
     reason: WaitReason | None
     steps_done: float
-    lease_id: int | None = None
-    worker_type: str = ""
-    workers: int = 0
-    nodes: tuple[str, ...] = ()
-    lease_deadline_s: float | None = None
+    lease_id: int | None
+    worker_type: str
+    workers: int
+    nodes: tuple[str, ...]
+    lease_deadline_s: float | None
     allocation: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     share: float | None = None
     rho: float | None = None

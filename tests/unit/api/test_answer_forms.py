@@ -65,7 +65,16 @@ LATER = {"ProjectOut": {"dues"}, "FitConfigurationOut": {"locality", "plan", "wo
 
 ADA = Principal(subject="ada", role=Role.ADMIN)
 ROW, LEASE = job_row(1), attempt_row(1, 1)
-LIVE = types.LiveJob(status=JobStatus.RUNNING, reason=None, steps_done=2.0, lease_deadline_s=9.0)
+LIVE = types.LiveJob(
+    status=JobStatus.RUNNING,
+    reason=None,
+    steps_done=2.0,
+    lease_id=1,
+    worker_type="v100",
+    workers=1,
+    nodes=("alpha",),
+    lease_deadline_s=9.0,
+)
 CAUSE = Cause(fact=FactKind.REQUEST, subject="ada")
 LINE = history_row("job-1", data={"cause": CAUSE.to_data(), "figure": 1})
 LAUNCH = history_row("job-1", "lease_launched", data={"lease": 1, "node": "alpha"})
