@@ -57,7 +57,7 @@ class ProgramPolicy(Policy):
                 f"policy {cls.__name__}: the method 'figures' goes with the next release; read "
                 "the terms in 'objective' and 'constraints' instead",
                 DeprecationWarning,
-                stacklevel=2,
+                stacklevel=3,  # past the metaclass
             )
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings as python_warnings
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -126,10 +127,13 @@ _FIELDS: Final = {old: field for field, old in Allocation.STORED_NAMES.items()}
 
 
 def _warn_of_old_name(old: str, field: str) -> None:
+    inside = {__name__, "dataclasses", "copy"}
+    levels = enumerate(inspect.stack(0), 1)
+    level = next(n for n, (frame, *_) in levels if frame.f_globals["__name__"] not in inside)
     python_warnings.warn(
         f"Allocation.{old} is now called {field}; the old name goes with the release after 0.3.0",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=level,
     )
 
 

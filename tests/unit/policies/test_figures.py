@@ -32,7 +32,8 @@ class Delay(ProgramPolicy):
 
 
 def with_figures(importance):
-    with pytest.warns(DeprecationWarning, match=r"Before: the method 'figures' goes with the next"):
+    text = "Before: the method 'figures' goes with the next"
+    with pytest.warns(DeprecationWarning, match=text) as warned:
 
         class Before(Delay):
             def figures(self, terms):
@@ -42,6 +43,7 @@ def with_figures(importance):
                 speed = terms.variable(terms.scaled_throughput("pace"))
                 return cp.Minimize(terms.figure("importance") @ cp.inv_pos(speed))
 
+    assert [one.filename for one in warned] == [__file__]
     return Before()
 
 

@@ -112,10 +112,11 @@ def test_a_plugin_that_fails_while_it_tells_is_named(plugged, write):
 def test_a_plugin_of_the_release_before_makes_drafts_with_a_warning():
     from traces.draft import Draft, Drafts
 
-    with pytest.warns(DeprecationWarning, match=r"give a traces\.trace\.TraceJob"):
+    with pytest.warns(DeprecationWarning, match=r"give a traces\.trace\.TraceJob") as warned:
         job = Draft(
             line=3, arrival_s=1.0, scale_factor=2, duration_s=60.0, slo=1.5, checkpoints=False
         )
+    assert warned[0].filename == __file__
     assert (job.scale_factors, job.duration_s, job.slo, job.line) == ((2,), 60.0, 1.5, 3)
     assert not job.checkpoints
     assert Drafts(jobs=[job], relative=True).relative

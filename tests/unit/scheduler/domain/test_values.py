@@ -180,14 +180,24 @@ def test_a_throughput_table_answers_zero_for_what_it_does_not_know():
 
 def test_fields_of_an_allocation_keep_their_old_names_for_one_release_with_a_warning():
     x = np.ones((1, 1))
-    with pytest.warns(DeprecationWarning, match=r"Allocation\.x_only is now called no_backfill"):
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.x_only is now") as at_singles:
         made = Allocation.singles(x, x_only=np.array([True]))
     assert made.no_backfill.tolist() == [True]
-    with pytest.warns(DeprecationWarning, match=r"Allocation\.by_lag is now called follow_exactly"):
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.by_lag is now") as at_replace:
         made = dataclasses.replace(made, by_lag=True)
     assert made.follow_exactly
-    with pytest.warns(DeprecationWarning, match="by_lengths is now called may_use_remaining_work"):
+    with pytest.warns(DeprecationWarning, match=r"Allocation\.x_only is now") as at_class:
+        Allocation(
+            x=x,
+            pair_jobs=made.pair_jobs,
+            pair_index=made.pair_index,
+            pair_x=made.pair_x,
+            x_only=None,
+        )
+    with pytest.warns(DeprecationWarning, match="now called may_use_remaining") as at_attribute:
         assert made.by_lengths
+    for found in (at_singles, at_replace, at_class, at_attribute):
+        assert [one.filename for one in found] == [__file__]
     with pytest.raises(AttributeError, match="'Allocation' has no field 'by_chance'"):
         made.by_chance  # noqa: B018
 
