@@ -269,3 +269,15 @@ def _violation(constraint: Any) -> float:
     """Return by how much a constraint is missed, relative to its figures if they exceed 1."""
     sizes = [float(np.max(np.abs(argument.value), initial=1.0)) for argument in constraint.args]
     return float(np.max(constraint.violation(), initial=0.0)) / max(sizes)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a constant of 0.2.0 that limited the method ``figures``."""
+    if name != "MOST_CLASSES":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    warnings.warn(
+        "MOST_CLASSES limits nothing now, and goes with the release after 0.3.0",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return 2048

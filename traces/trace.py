@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
-from typing import Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.jobs.job import LARGEST_GANG, Job
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Checkpoint folder of a job of a trace; a replay writes no files.
 CHECKPOINTS: Final = "/{job_id}"
@@ -138,3 +143,25 @@ class Trace:
     def span_s(self) -> float:
         """Seconds from the first arrival to the last."""
         return self.jobs[-1].arrival_s - self.jobs[0].arrival_s if self.jobs else 0.0
+
+    @property
+    def conditions(self) -> Mapping[str, TraceJob]:
+        """The old name of some fields of the jobs: the jobs that set them, by id."""
+        _warn_of_conditions()
+        return {job.job_id: job for job in self.jobs if job.has_conditions}
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``Conditions``, the old name of some fields of a job."""
+    if name != "Conditions":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    _warn_of_conditions()
+    return SimpleNamespace
+
+
+def _warn_of_conditions() -> None:
+    warnings.warn(
+        "conditions go with the release after 0.3.0; a traces.trace.TraceJob has their fields",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from policies import program
 from policies.program import ProgramPolicy
 from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
@@ -72,3 +73,11 @@ def test_a_figure_that_is_missing_is_named():
 
     with pytest.raises(SolveError, match="make no 'pase'; there are: pace"):
         Misspelt().allocate(PROBLEM)
+
+
+def test_a_limit_of_the_release_before_is_found_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="MOST_CLASSES limits nothing now") as warned:
+        assert program.MOST_CLASSES == 2048
+    assert warned[0].filename == __file__
+    with pytest.raises(AttributeError, match=r"'policies\.program' has no attribute 'MOST'"):
+        program.MOST  # noqa: B018

@@ -120,3 +120,21 @@ def test_a_plugin_of_the_release_before_makes_drafts_with_a_warning():
     assert (job.scale_factors, job.duration_s, job.slo, job.line) == ((2,), 60.0, 1.5, 3)
     assert not job.checkpoints
     assert Drafts(jobs=[job], relative=True).relative
+
+
+def test_conditions_of_the_release_before_are_fields_of_a_job_with_a_warning():
+    from traces import trace
+    from traces.draft import Draft
+
+    with pytest.warns(DeprecationWarning, match=r"TraceJob has their fields") as warned:
+        conditions = trace.Conditions(project="", depends_on=("a",), retry_oom=False)
+    assert conditions.depends_on == ("a",)
+    with pytest.warns(DeprecationWarning, match="give a"):
+        job = Draft(line=3, arrival_s=1.0, scale_factor=2, job_id="b", conditions=conditions)
+    assert (job.project, job.depends_on, job.retry_oom) == ("default", ("a",), False)
+    jobs = (trace.TraceJob(job_id="a", scale_factors=(1,)), job)
+    with pytest.warns(DeprecationWarning, match=r"TraceJob has their fields") as found:
+        assert trace.Trace(jobs=jobs).conditions == {"b": job}
+    assert [one.filename for one in (*warned, *found)] == [__file__] * 2
+    with pytest.raises(AttributeError, match=r"'traces\.trace' has no attribute 'Nothing'"):
+        trace.Nothing  # noqa: B018
