@@ -319,13 +319,13 @@ class Replay:
         ]
 
     def _submitted(self, job: TraceJob) -> JobSpec:
-        """Return the specification that a job is submitted with.
+        """Return the specification that a job is submitted with: its id is its name.
 
         Its user knows on which worker types it cannot run at all, but no throughputs.
         """
         able = self._able(CatalogueKey.of(job))
         allowed = () if len(able) == len(self._cluster.type_names) else able or job.worker_types
-        return job if allowed == job.worker_types else replace(job, worker_types=allowed)
+        return replace(job, name=job.name or job.job_id, worker_types=allowed)
 
     # -- time -----------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A replay of the service: quotas, dependencies, limits and lost workers, by virtual time."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -72,6 +73,16 @@ def test_a_lone_job_runs_at_the_true_throughput():
     assert outcomes(result) == {"one": ("completed", 0.0, 100.0)}
     assert result.summary.utilisation == pytest.approx(0.5)
     assert result.summary.jobs_completed == 1
+
+
+def test_jobs_have_their_id_as_name_if_the_trace_names_none():
+    made = replay(job("one"), replace(job("two"), name="train"))
+    made.log = []
+    made.run()
+    rows = [row for one in made.log for row in one.rows.jobs]
+    assert {row.job_id: row.name for row in rows} == {"one": "one", "two": "train"}
+    lines = [row for one in made.log for row in one.rows.history if row.kind == "job_submitted"]
+    assert [line.data["name"] for line in lines] == ["one", "train"]
 
 
 def test_under_a_quota_of_one_two_jobs_take_turns_though_workers_are_idle():
