@@ -63,7 +63,7 @@ def fetch(endpoint: str, secret: str) -> bytes:
         raise OSError(f"the agent's answer makes no sense: {error}") from error
 
 
-def bring(archive: bytes, digest: str, folder: Path) -> None:
+def unpack_code(archive: bytes, digest: str, folder: Path) -> None:
     """Unpack code into a folder, with the user's permissions for its group too.
 
     Args:
@@ -99,7 +99,7 @@ def main() -> int:
     term.deadline_s = ask(*at) or term.deadline_s
     while term.holds():
         try:
-            bring(fetch(*at), digest, folder)
+            unpack_code(fetch(*at), digest, folder)
         except InputError as error:
             print(f"its uploaded code cannot be used: {error}", file=sys.stderr)
             return UNUSABLE

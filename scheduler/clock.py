@@ -64,7 +64,7 @@ def steady_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def disagreement(clock: Clock) -> str:
+def clock_warning(clock: Clock) -> str:
     """Say that the scheduler's time is far from the system's; empty if it is not."""
     ahead_s = clock.now_s() - clock.wall_s()
     if ahead_s > FAR_AHEAD_S:

@@ -198,7 +198,7 @@ class Replay:
             knowledge=LearnedKnowledge(sources=sources),
             time_dependent=policy.time_dependent,
         )
-        self._shell = Shell(self.control, answer=self._answer, heed=self._note)
+        self._shell = Shell(self.control, answer=self._answer, on_decision=self._note)
         for node in cluster.nodes:
             self._shell.add(SimulatedNode(node.name, node.workers, self._world, margin_s=MARGIN_S))
 
@@ -369,7 +369,7 @@ class Replay:
 
     def _fail(self) -> dict[str, None]:
         """Break and mend the workers that are due; return their nodes."""
-        stirred: dict[str, None] = {}
+        with_news: dict[str, None] = {}
         while self._failures.next_s <= self.now_s:
             worker, lost = self._failures.pop()
             name, local = self._place[worker]
@@ -377,8 +377,8 @@ class Replay:
                 self._shell.nodes[name].break_worker(local, "the worker is lost")
             else:
                 self._shell.nodes[name].mend_worker(local)
-            stirred[name] = None
-        return stirred
+            with_news[name] = None
+        return with_news
 
     def _lose_nodes(self) -> list[str]:
         """Lose nodes at the start of their outages, and bring them back at the end."""

@@ -28,7 +28,7 @@ class Shell:
     Args:
         control: the control; only this shell passes facts to it.
         answer: asks the policy.
-        heed: called with every decision, after its publication.
+        on_decision: called with every decision, after its publication.
         now_s: start of the clock.
 
     Attributes:
@@ -43,7 +43,7 @@ class Shell:
         control: Control,
         *,
         answer: Callable[[ComputeAllocation], AllocationAnswered],
-        heed: Callable[[Decision], None],
+        on_decision: Callable[[Decision], None],
         now_s: float = 0.0,
     ) -> None:
         self.control = control
@@ -51,7 +51,7 @@ class Shell:
         self.nodes: dict[str, SimulatedNode] = {}
         self.away: set[str] = set()
         self._just_lost: set[str] = set()
-        self._answer, self._heed = answer, heed
+        self._answer, self._on_decision = answer, on_decision
         #: node -> time of its next action without news.
         self._wakes: dict[str, float] = {}
         self._sets = DesiredSets(self._note_untold)
@@ -59,7 +59,7 @@ class Shell:
         self._untold: list[LeaseUntold] = []
 
     def add(self, node: SimulatedNode) -> None:
-        """Add a node; control hears of it when it is first among ``stirred``."""
+        """Add a node; control hears of it when it is first among ``with_news``."""
         self.nodes[node.name] = node
         self._wakes[node.name] = math.inf
 
@@ -85,18 +85,18 @@ class Shell:
         self._wakes[name] = math.inf
 
     def bring_back(self, name: str) -> None:
-        """Bring a dead node back; it must be among ``stirred`` then."""
+        """Bring a dead node back; it must be among ``with_news`` then."""
         self.away.discard(name)
 
-    def happen(self, facts: Iterable[Fact], stirred: Iterable[str]) -> None:
+    def happen(self, facts: Iterable[Fact], with_news: Iterable[str]) -> None:
         """Handle facts and all their consequences without time passing.
 
         Args:
             facts: outside facts at this time.
-            stirred: nodes with something to report, beside those that are due and those on which
+            with_news: nodes with something to report, beside those that are due and those on which
                 something runs.
         """
-        names = dict.fromkeys(stirred)
+        names = dict.fromkeys(with_news)
         for name, at_s in self._wakes.items():
             if at_s <= self.now_s:
                 self.nodes[name].act()
@@ -105,35 +105,35 @@ class Shell:
         names |= {name: None for name, node in self.nodes.items() if node.runs}
         self._settle(list(facts), names)
 
-    def _settle(self, facts: list[Fact], stirred: dict[str, None]) -> None:
+    def _settle(self, facts: list[Fact], with_news: dict[str, None]) -> None:
         # Agents poll continuously, so a node that is lost now was there until now.
         heard = [name for name in self.nodes if name not in self.away or name in self._just_lost]
         self._just_lost.clear()
         if heard:
             facts.append(NodesHeard(heard_s=dict.fromkeys(heard, self.now_s)))
         while True:
-            reports = [self._report_of(name) for name in stirred if name not in self.away]
+            reports = [self._report_of(name) for name in with_news if name not in self.away]
             facts += reports
             decision = self.control.handle(*facts, now_s=self.now_s)
             self.control.publish(decision)
-            self._heed(decision)
+            self._on_decision(decision)
             for fact in reports:
                 self.nodes[fact.report.node].delivered(fact.report)
-            facts, stirred = [], self._tell(decision.told)
+            facts, with_news = [], self._send_desired_sets(decision.told)
             facts, self._untold = [*facts, *self._untold], []
             for fact in reports:
                 self._wakes[fact.report.node] = self.nodes[fact.report.node].next_s
             if decision.question is not None:
                 facts.append(self._answer(decision.question))
-            if not facts and not stirred and self.control.next_due_s > self.now_s:
+            if not facts and not with_news and self.control.next_due_s > self.now_s:
                 return
 
     def _report_of(self, name: str) -> NodeReported:
         return NodeReported(report=self.nodes[name].report(), address="", version="replay")
 
-    def _tell(self, names: Sequence[str]) -> dict[str, None]:
+    def _send_desired_sets(self, names: Sequence[str]) -> dict[str, None]:
         """Send nodes their desired sets; return those that have something to report."""
-        stirred: dict[str, None] = {}
+        with_news: dict[str, None] = {}
         for name in names:
             node = self.nodes.get(name)
             if node is None or name in self.away:
@@ -144,8 +144,8 @@ class Shell:
             node.act()
             self._wakes[name] = node.next_s
             if _held(node) != before:
-                stirred[name] = None
-        return stirred
+                with_news[name] = None
+        return with_news
 
     def _note_untold(self, lease_id: int, node: str, message: str) -> None:
         self._untold.append(LeaseUntold(lease_id=lease_id, node=node, message=message))

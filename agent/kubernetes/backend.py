@@ -34,7 +34,7 @@ from agent.kubernetes.pods.ends import StartBounds, stalled_launch, start_failur
 from agent.kubernetes.pods.exec import PodCommand
 from agent.kubernetes.pods.logs import read_output
 from agent.kubernetes.pods.pods import PodPlace, build_pod
-from agent.kubernetes.pods.record import PodRecord, adopted, vanished
+from agent.kubernetes.pods.record import PodRecord, record_of_pod, records_without_pods
 from agent.kubernetes.pods.requests import PodRequests
 from agent.kubernetes.pods.security import check_namespace
 from agent.kubernetes.pods.steps import PodSteps
@@ -176,7 +176,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
                 wait_s = min(0.5 * 2 ** min(failures, 10), 30.0)
                 _log.warning("cannot begin yet: %s; again in %.0f s", error, wait_s)
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
-        for record in vanished(self._folder, known=self._records, boot=self._boot):
+        for record in records_without_pods(self._folder, known=self._records, boot=self._boot):
             _log.info("pod %s has vanished: %s", record.name, record.message)
             self._records[record.lease.lease_id] = record
         await self._watch.list_others()
@@ -433,7 +433,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
 
     def _adopt(self, pod: Mapping[str, Any], lease: DesiredLease | None = None) -> None:
         """Hold a pod that this agent does not know: the loop ends it if no lease wants it."""
-        record = adopted(pod, folder=self._folder, boot=self._boot, lease=lease)
+        record = record_of_pod(pod, folder=self._folder, boot=self._boot, lease=lease)
         if record is None:
             name = (pod.get("metadata") or {}).get("name")
             _log.warning("pod %s has our labels but names no lease; it is deleted", name)

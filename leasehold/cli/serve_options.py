@@ -134,8 +134,8 @@ def make_config(
     return config
 
 
-def say(text: str) -> None:
-    """Print the banner for the user that started the daemon."""
+def print_note(text: str) -> None:
+    """Print a text for the user; results alone go to stdout."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -147,7 +147,7 @@ def exits_clearly() -> Iterator[None]:
         yield
     except StoreError as error:
         notes = [f" ({note})" for note in getattr(error, "__notes__", ())]
-        say(f"leasehold: {' '.join(str(error).split())}{''.join(notes)}\n")
+        print_note(f"leasehold: {' '.join(str(error).split())}{''.join(notes)}\n")
         raise typer.Exit(exit_codes.FAILED) from None
     except BaseExceptionGroup as group:
         first: BaseException = group

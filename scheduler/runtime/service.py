@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.clock import disagreement
+from scheduler.clock import clock_warning
 from scheduler.control.facts.facts import (
     JobActionAsked,
     JobChangeAsked,
@@ -572,7 +572,7 @@ class LiveService(ClusterAdmin):
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else state_views.policy_problem(self._driver.view)
-        clock = self._behind or disagreement(self._clock)
+        clock = self._behind or clock_warning(self._clock)
         if self._driver is not None and self._driver.commits:
             self._failed_turn = ""
         return Health(

@@ -81,7 +81,7 @@ class PodLog:
         """Take in a line that begins with its time, unless it was read before."""
         stamp, _, text = line.partition(b" ")
         when = stamp.decode(errors="replace")
-        if not when.endswith("Z") or sortable(when) <= sortable(self._since):
+        if not when.endswith("Z") or sortable_time(when) <= sortable_time(self._since):
             return
         self._since = when
         self._log.write(text + b"\n")
@@ -113,7 +113,7 @@ async def read_output(
     record.poke.set()
 
 
-def sortable(stamp: str) -> str:
+def sortable_time(stamp: str) -> str:
     """Return a time such as ``2026-01-01T00:00:00.5Z`` as a text that sorts like the time."""
     whole, _, fraction = stamp.rstrip("Z").partition(".")
     return f"{whole}.{fraction:0<9}" if whole else ""

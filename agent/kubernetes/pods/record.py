@@ -265,7 +265,7 @@ class PodRecord(LeaseRecord):
         )
 
 
-def adopted(
+def record_of_pod(
     pod: Mapping[str, Any], *, folder: Path, boot: str, lease: DesiredLease | None = None
 ) -> PodRecord | None:
     """Return the record of a pod that an earlier agent has made; None if its lease is not known.
@@ -321,7 +321,7 @@ def asked_for(folder: Path, *, known: Container[int]) -> Iterator[tuple[Path, De
             file.unlink(missing_ok=True)
 
 
-def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
+def records_without_pods(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
     """Yield leases with pods that an earlier agent requested, and that are gone.
 
     They have ended, and must not count as leases that were never started: a pod may have run and

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
-from leasehold.cli.serve_options import exits_clearly, make_config, say
+from leasehold.cli.serve_options import exits_clearly, make_config, print_note
 from leasehold.daemon.secrets.agent_token import write_secret
 from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.serve import open_store
@@ -38,7 +38,7 @@ def new_key_file(
         raise InputError(f"there is a file {file} already; `leasehold secrets rotate` adds a key")
     text = new_key()
     write_secret(file, text)
-    say(f"key {key_id(parse_keys(text, where=str(file))[0])} is new in {file}\n")
+    print_note(f"key {key_id(parse_keys(text, where=str(file))[0])} is new in {file}\n")
 
 
 @app.command()
@@ -71,7 +71,9 @@ def rotate(
     parse_keys(before, where=str(path))
     text = new_key()
     write_secret(path, f"{text}\n{before.rstrip()}")
-    say(f"key {key_id(parse_keys(text, where=str(path))[0])} is new in {path}, and used from now\n")
+    print_note(
+        f"key {key_id(parse_keys(text, where=str(path))[0])} is new in {path}, and used from now\n"
+    )
     _reseal(chosen)
 
 
@@ -94,13 +96,13 @@ def _reseal(config: ServerConfig) -> None:
             done = reseal_stored(store, secret_box(config))
         finally:
             store.close()
-    say(f"{done.changed} of {done.jobs} jobs with secret variables were encrypted again\n")
+    print_note(f"{done.changed} of {done.jobs} jobs with secret variables were encrypted again\n")
     if done.webhooks:
-        say(f"{done.webhooks} webhooks were encrypted again\n")
+        print_note(f"{done.webhooks} webhooks were encrypted again\n")
     if done.lost:
         raise InputError(done.lost)
     if done.changed or done.webhooks:
-        say("older keys can be removed once every scheduler has been restarted\n")
+        print_note("older keys can be removed once every scheduler has been restarted\n")
 
 
 def _config(

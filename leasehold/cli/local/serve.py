@@ -8,7 +8,7 @@ import uvloop
 
 from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
-from leasehold.cli.serve_options import exits_clearly, make_config, say
+from leasehold.cli.serve_options import exits_clearly, make_config, print_note
 from leasehold.daemon.process.stopping import stop_on_signals
 from leasehold.daemon.serve import banner
 from leasehold.daemon.serve import serve as run_daemon
@@ -68,7 +68,7 @@ def serve(
                 version=__version__,
                 after_restore=after_restore,
                 after_set_back=after_clock_set_back,
-                started=lambda running: say(banner(chosen, running, version=__version__)),
+                started=lambda running: print_note(banner(chosen, running, version=__version__)),
             )
 
     with exits_clearly():

@@ -12,7 +12,7 @@ import uvloop
 from agent.process.cells.confinement import OFF
 from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
-from leasehold.cli.serve_options import exits_clearly, make_config, say
+from leasehold.cli.serve_options import exits_clearly, make_config, print_note
 from leasehold.cli.session.connection import DEFAULT_SERVER
 from leasehold.cli.session.connection import state_dir as usual_state_dir
 from leasehold.daemon.process.stopping import stop_on_signals
@@ -90,7 +90,7 @@ def up(
                 options,
                 stop=stop,
                 version=__version__,
-                started=lambda running: say(
+                started=lambda running: print_note(
                     banner(chosen, running, version=__version__) + next_steps(running)
                 ),
             )

@@ -95,11 +95,11 @@ def friendly(
     if mistakes is not None:
         mistakes += found
     elif found:
-        raise complaint(found)
+        raise error_of_mistakes(found)
     return made
 
 
-def complaint(mistakes: Sequence[str]) -> InputError:
+def error_of_mistakes(mistakes: Sequence[str]) -> InputError:
     """Make one error of all mistakes of a file."""
     if len(mistakes) == 1:
         return InputError(mistakes[0])

@@ -21,7 +21,7 @@ from leasehold.cli.service.submit import (
     submit_command,
 )
 from leasehold.cli.session.follow import await_end
-from leasehold.cli.session.outages import outlast
+from leasehold.cli.session.outages import with_retries
 from leasehold.cli.session.remote import remote
 from scheduler.errors import InputError
 
@@ -115,8 +115,10 @@ def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) 
         try:
             if cancelling:
                 remark(f"cancelling {job_id}; its output is followed to its end")
-                outlast(service, lambda: service.cancel(job_id, reason="interrupted by its user"))
-            return outlast(service, follow)  # the scheduler may be away, but it has the job
+                with_retries(
+                    service, lambda: service.cancel(job_id, reason="interrupted by its user")
+                )
+            return with_retries(service, follow)  # the scheduler may be away, but it has the job
         except KeyboardInterrupt:
             if cancelling:
                 remark(f"interrupted; `leasehold job {job_id}` shows its result")
@@ -150,8 +152,8 @@ def _code(service: ServiceClient, job_id: str) -> int:
     if status != "failed":
         remark(f"{job_id} {status}; `leasehold explain {job_id}` says more")
         return _CODES[status]
-    reason = outlast(service, lambda: service.job(job_id)["reason"])
-    attempts = outlast(service, lambda: service.attempts(job_id))
+    reason = with_retries(service, lambda: service.job(job_id)["reason"])
+    attempts = with_retries(service, lambda: service.attempts(job_id))
     code = code_of_failure(reason, attempts)
     said = plain(attempts[-1]["message"]) if attempts else ""
     if reason == "time_limit":

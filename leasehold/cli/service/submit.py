@@ -13,7 +13,7 @@ from leasehold.cli import exit_codes
 from leasehold.cli.display.output import number, print_json, print_shown, remark, table
 from leasehold.cli.jobspec import spec_options as given
 from leasehold.cli.jobspec.uploading import Exclude, Upload, send_code
-from leasehold.cli.reading.spec_files import check_values, complaint, read_jobs
+from leasehold.cli.reading.spec_files import check_values, error_of_mistakes, read_jobs
 from leasehold.cli.session.follow import follow_jobs, wait_for_jobs
 from leasehold.cli.session.problems import detail_of, field_lines, problem_error
 from leasehold.cli.session.remote import Json, remote
@@ -172,7 +172,7 @@ def _jobs(
     jobs = [_changed(job, own) for job, _ in found]
     wordings = [wording_of_job(document, own) for _, document in found]
     if mistakes:
-        raise complaint(mistakes + _further_mistakes(service, jobs, wordings))
+        raise error_of_mistakes(mistakes + _further_mistakes(service, jobs, wordings))
     return jobs, wordings
 
 

@@ -10,7 +10,7 @@ import typer
 from leasehold.cli import exit_codes
 from leasehold.cli.display.output import pairs, plain, print_json_line, remark
 from leasehold.cli.reading.times import clock, moment
-from leasehold.cli.session.outages import outlast
+from leasehold.cli.session.outages import with_retries
 from leasehold.client import ENDED
 from scheduler.errors import NotFoundError
 
@@ -53,12 +53,12 @@ def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool
     if len(job_ids) == 1:
         filters["subject"] = job_ids[0]
     # One job's history is short. For several jobs, events before this call are left out.
-    seen = 0 if len(job_ids) == 1 else outlast(service, lambda: _newest_event(service))
+    seen = 0 if len(job_ids) == 1 else with_retries(service, lambda: _newest_event(service))
     for job_id in job_ids:
         _note_end(service, job_id, statuses)
     if wanted - statuses.keys():
         asked: ListEventsQuery = {**filters, "after": seen}
-        for event in outlast(service, lambda: service.events(**asked)):
+        for event in with_retries(service, lambda: service.events(**asked)):
             seen = event["event_id"]
             if event["subject"] not in wanted:
                 continue
@@ -107,7 +107,7 @@ def _newest_event(service: ServiceClient) -> int:
 def _past(service: ServiceClient, after: int, filters: ListEventsQuery) -> Iterator[Event]:
     """Yield the existing lines of history."""
     while True:
-        page = outlast(service, partial(_page, service, after, filters))
+        page = with_retries(service, partial(_page, service, after, filters))
         yield from page["events"]
         if page["last_event_id"] <= after:
             return
@@ -143,4 +143,4 @@ def _note_end(service: ServiceClient, job_id: str, statuses: dict[str, str]) -> 
 
 
 def _status(service: ServiceClient, job_id: str) -> str:
-    return outlast(service, lambda: service.job(job_id)["status"])
+    return with_retries(service, lambda: service.job(job_id)["status"])

@@ -22,7 +22,7 @@ class Sleeps(Protocol):
         ...
 
 
-def outlast(service: Sleeps, ask: Callable[[], T]) -> T:
+def with_retries(service: Sleeps, ask: Callable[[], T]) -> T:
     """Retry until the scheduler answers or the user ends the command."""
     outage = Outage(tell=tell_outage)
     while True:

@@ -15,7 +15,7 @@ import tarfile
 import pytest
 
 from agent import bring_code
-from agent.bring_code import LATE, UNUSABLE, bring, fetch
+from agent.bring_code import LATE, UNUSABLE, fetch, unpack_code
 from agent.clock import lease_clock_s
 from agent.kubernetes.pods.code import FOLDER
 from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
@@ -220,7 +220,7 @@ def test_a_tree_that_would_harm_who_unpacks_it_is_not_unpacked(tmp_path, what):
     folder = tmp_path / "code"
     folder.mkdir()
     with pytest.raises(InputError, match=r"the upload"):
-        bring(HOSTILE[what], hash_of(HOSTILE[what]), folder)
+        unpack_code(HOSTILE[what], hash_of(HOSTILE[what]), folder)
     assert not list(folder.iterdir())
     assert [path.name for path in tmp_path.iterdir()] == ["code"]
 
@@ -229,7 +229,7 @@ def test_what_a_try_before_has_left_is_gone(tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "file").touch()
     (tmp_path / "train.py").symlink_to("/etc/passwd")
-    bring(CODE, DIGEST, tmp_path)
+    unpack_code(CODE, DIGEST, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "pkg"}
     assert not (tmp_path / "train.py").is_symlink()
     assert stat.S_IMODE((tmp_path / "pkg").stat().st_mode) & 0o070 == 0o070
