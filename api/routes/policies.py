@@ -58,7 +58,7 @@ async def get_policy_details(
     responses={200: {"model": PolicyOut}},
 )
 async def get_policy(context: Ctx, principal: Viewer) -> Answer:  # noqa: ARG001 - asks for a role
-    """Return the policy in force, its author, and the result of its last solve."""
+    """Return the policy in force, the user that set it, and the result of its last solve."""
     return Answer(context.service.policy())
 
 

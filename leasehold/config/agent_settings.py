@@ -75,7 +75,7 @@ class PodsSection:
     )
     code_volume_bytes: int = setting(
         2**30,
-        "Largest size of uploaded code in a pod and the files that its job writes beside it.",
+        "Largest size of uploaded code in a pod, with the files that its job writes beside it.",
         ge=2**20,
     )
     default_image: str = setting("", "Image of jobs that name none.")

@@ -195,9 +195,9 @@ class Metrics:
         )
         self._gpu_use = self._gauge(
             "gpu_use_ratio",
-            "Recent share of time in which they computed, by project.",
+            "Share of recent time in which those GPUs computed, by project.",
             "project",
-            page="recent share of time in which those computed",
+            page="share of recent time in which those GPUs computed",
         )
         self._idle_gpus = self._gauge(
             "gpus_idle",

@@ -43,7 +43,7 @@ def watch(
         str | None, typer.Option("--subject", help="Only about: job, node, policy, project, ...")
     ] = None,
     actor: Annotated[
-        str | None, typer.Option("--actor", metavar="NAME", help="Only events of this user.")
+        str | None, typer.Option("--actor", metavar="NAME", help="Only events caused by this user.")
     ] = None,
     since: Annotated[
         str | None,

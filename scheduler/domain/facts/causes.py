@@ -108,7 +108,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.JOB_HELD: "{} is held",
     FactKind.JOB_RELEASED: "{} was released",
     FactKind.JOB_REQUEUED: "{} was requeued",
-    FactKind.JOB_DEFERRED: "{} got a start time",
+    FactKind.JOB_DEFERRED: "{} got another earliest start",
     FactKind.WEIGHT_CHANGED: "{} has another weight",
     FactKind.DEADLINE_CHANGED: "{} has another deadline",
     FactKind.PROGRESS_REPORTED: "{} got on",
