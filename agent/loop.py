@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
@@ -28,9 +28,9 @@ from agent.reconcile import (
     view_of_adopted,
     wake_at,
 )
+from agent.settings import AgentSettings
 from agent.trees import TREES, Trees
 from scheduler.errors import InputError, NotPermittedError
-from scheduler.protocol.desired import MARGIN_S
 from scheduler.protocol.reading import Reader
 from scheduler.protocol.reports import (
     LEAVING,
@@ -58,44 +58,6 @@ AGAIN_S: Final = 1.0
 LAST_OUTPUT_S = 10.0
 
 _log = logging.getLogger("leasehold.agent")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """Times of the loop.
-
-    Attributes:
-        margin_s: from SIGKILL to a lease's deadline.
-        report_every_s: between reports without news.
-        progress_every_s: between reports with only progress of jobs as news.
-        report_least_s: between reports with news, except the end of a lease: another job may be
-            waiting for its workers.
-        tick_s: longest time between two checks of the processes.
-        health_every_s: between two checks of the workers.
-        health_most_s: a longer check is reported as a remark.
-        retry_least_s: first wait after the scheduler could not be reached; doubles.
-        retry_most_s: longest such wait.
-        retry_refused_s: first wait after the scheduler has refused the agent's token; doubles.
-        retry_refused_most_s: longest such wait.
-        start_most_s: how long processes of a lease may take to appear.
-        disk_every_s: between two attempts to write in the state folder.
-        gpu_every_s: between two samples of GPU use.
-    """
-
-    margin_s: float = MARGIN_S
-    report_every_s: float = 10.0
-    progress_every_s: float = 5.0
-    report_least_s: float = 0.1
-    tick_s: float = 1.0
-    health_every_s: float = 30.0
-    health_most_s: float = 30.0
-    retry_least_s: float = 0.2
-    retry_most_s: float = 5.0
-    retry_refused_s: float = 30.0
-    retry_refused_most_s: float = 600.0
-    start_most_s: float = 120.0
-    disk_every_s: float = 10.0
-    gpu_every_s: float = 2.0
 
 
 class Agent:

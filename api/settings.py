@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from scheduler.operator_settings import setting
 from scheduler.store.uploads import UploadLimits
 
 
@@ -20,14 +21,25 @@ class RateLimit:
     burst: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiSettings:
+@dataclass(frozen=True, kw_only=True)
+class RequestSettings:
+    """Limits on requests, and how they are passed on."""
+
+    metrics_open: bool = setting(False, "Show /metrics without a token.")
+    max_body_bytes: int = setting(8 * 2**20, "Largest body of a request.", ge=1024)
+    max_batch: int = setting(1000, "Most jobs of one submission.", ge=1)
+    forward: bool = setting(
+        False,
+        "A standby passes requests on to the leader, for callers that cannot go there themselves.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiSettings(RequestSettings):
     """Settings of the REST interface.
 
     Attributes:
         auth: whether bearer tokens are required; if not, every caller is an administrator.
-        metrics_open: whether ``/metrics`` needs no token.
-        max_body_bytes: largest body of a request.
         rate: requests of one token, or of one address if there are no tokens.
         rate_without_token: requests of one address that show no valid token.
         token_cache_s: how long a token may be used after it was revoked elsewhere.
@@ -36,8 +48,6 @@ class ApiSettings:
         heartbeat_s: silence after which a stream of events sends a comment.
         max_wait_s: longest time for which an agent's request is held.
         max_selected: most jobs that one selector may act on.
-        max_batch: most jobs of one submission.
-        forward: whether a standby forwards requests to the leader; else it redirects.
         certificate: PEM file with the certificate that all schedulers show; None without TLS.
         hosts: names and addresses in small letters under which a scheduler that asks for no tokens
             may be called, besides loopback's.
@@ -52,8 +62,6 @@ class ApiSettings:
     """
 
     auth: bool = True
-    metrics_open: bool = False
-    max_body_bytes: int = 8 * 1024 * 1024
     rate: RateLimit = RateLimit(per_s=1000.0, burst=5000)
     rate_without_token: RateLimit = RateLimit(per_s=20.0, burst=200)
     token_cache_s: float = 3.0
@@ -62,8 +70,6 @@ class ApiSettings:
     heartbeat_s: float = 15.0
     max_wait_s: float = 60.0
     max_selected: int = 10_000
-    max_batch: int = 1000
-    forward: bool = False
     certificate: str | None = None
     hosts: frozenset[str] = frozenset()
     token_check_s: float = 2.0

@@ -21,6 +21,7 @@ from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice
 from scheduler.control.state.settings import ControlSettings
 from scheduler.engine.settings import EngineSettings
+from scheduler.operator_settings import LearningSettings
 from simulator.forecast.forecast import ForecastInput, forecast_packed
 from simulator.replay import Replay
 from simulator.world.failures import FailureModel
@@ -50,7 +51,7 @@ def replay_of(jobs: int, policy: str) -> Replay:
                 round_length_s=360.0, plan_lead_s=15.0, refuse_what_cannot_fit=False
             ),
             policy=PolicyChoice(name=policy),
-            learn=False,
+            learning=LearningSettings(learn=False),
         ),
         declared=throughputs,
         overheads=Overheads(default=Overhead(launch_s=10.0)),

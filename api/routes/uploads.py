@@ -107,9 +107,9 @@ def _limits(context: Context) -> UploadLimits:
     limits, settings = context.settings.uploads, context.settings
     fits = (settings.max_body_bytes - _BESIDE) // 4 * 3
     return UploadLimits(
-        most_bytes=min(limits.most_bytes, max(fits, 0)),
-        most_project_bytes=limits.most_project_bytes,
-        most_total_bytes=limits.most_total_bytes,
+        max_bytes=min(limits.max_bytes, max(fits, 0)),
+        max_project_bytes=limits.max_project_bytes,
+        max_total_bytes=limits.max_total_bytes,
     )
 
 

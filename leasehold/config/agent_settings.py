@@ -7,19 +7,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from agent.settings import ReportSettings
 from leasehold.config.backend_names import unknown_backend
-from leasehold.config.fields import setting
+from scheduler.operator_settings import setting
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentTimesSection:
+@dataclass(frozen=True, kw_only=True)
+class AgentTimesSection(ReportSettings):
     """The intervals of the agent's work."""
 
-    report_every_s: float = setting(10.0, "Seconds between reports without news.", ge=0.1)
-    progress_every_s: float = setting(5.0, "Seconds between reports of mere progress.", ge=0.1)
-    health_every_s: float = setting(30.0, "Seconds between two looks at the workers.", ge=0.1)
     poll_wait_s: float = setting(
         15.0, "Seconds for which the scheduler may hold a request for news.", ge=0.1
     )

@@ -1,17 +1,18 @@
-"""Settings as dataclass fields: a type, a default, a range, and a sentence about it."""
+"""Descriptions of the settings of a configuration, and how their values are read."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 import tomllib
 import types
 import typing
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from scheduler.operator_settings import is_in_range, range_in_words
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -22,48 +23,6 @@ _WORDS = {
     str: "text",
     tuple: "a list of texts",
 }
-_BOUNDS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
-
-
-def setting(
-    default: object,
-    help: str,  # noqa: A002  the word that dataclass metadata and command lines use
-    *,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    choices: tuple[str, ...] = (),
-    endless: bool = False,
-    derived: str = "",
-    variables: tuple[str, ...] = (),
-) -> Any:
-    """Declare a setting.
-
-    Args:
-        default: the value if none is given; None if it is derived or absent.
-        help: one sentence.
-        ge: smallest allowed value.
-        gt: value that it must exceed.
-        le: largest allowed value.
-        choices: the allowed words; any if empty.
-        endless: whether ``inf`` is allowed.
-        derived: from what the default is derived, in words.
-        variables: further environment variables that set it, the strongest first.
-
-    Returns:
-        A dataclass field, typed ``Any`` so that ``port: int = setting(8642, ...)`` checks.
-    """
-    metadata = {
-        "help": help,
-        "bounds": {k: v for k, v in (("ge", ge), ("gt", gt), ("le", le)) if v is not None},
-        "choices": choices,
-        "endless": endless,
-        "derived": derived,
-        "variables": variables,
-    }
-    if isinstance(default, Mapping):  # dataclasses take no unhashable default
-        return field(default_factory=lambda: default, metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +67,8 @@ class SettingInfo:
             return " or ".join(self.choices)
         if self.kind is Mapping:
             return "names with values"
-        limits = " and ".join(f"{dict(_BOUNDS)[name]} {value:g}" for name, value in self.bounds)
-        return " ".join(part for part in (_WORDS[self.kind], limits) if part)
+        limits = range_in_words(dict(self.bounds))
+        return f"{_WORDS[self.kind]} {limits}".strip()
 
     def read(self, text: str) -> object:
         """Turn text of the environment into a value.
@@ -157,19 +116,10 @@ class SettingInfo:
             raise ValueError(self.words)
         if self.choices and value not in self.choices:
             raise ValueError(self.words)
-        if isinstance(value, int | float) and self.kind is not bool:
-            self._check_range(value)
-        return value
-
-    def _check_range(self, value: float) -> None:
-        broken = any(
-            (name == "ge" and value < bound)
-            or (name == "gt" and value <= bound)
-            or (name == "le" and value > bound)
-            for name, bound in self.bounds
-        )
-        if broken or math.isnan(value) or (math.isinf(value) and not self.endless):
+        is_number = isinstance(value, int | float) and self.kind is not bool
+        if is_number and not is_in_range(value, dict(self.bounds), endless=self.endless):
             raise ValueError(self.words)
+        return value
 
 
 def describe(root: type[Any]) -> dict[str, SettingInfo]:
@@ -177,6 +127,7 @@ def describe(root: type[Any]) -> dict[str, SettingInfo]:
 
     Args:
         root: a dataclass of settings and of sections; ``PREFIX`` is that of its variables.
+            Fields that are not declared with ``setting`` are left out.
     """
     return _described(typing.cast("Hashable", root))
 
@@ -191,7 +142,8 @@ def _described(root: Any) -> dict[str, SettingInfo]:
             inner_hints = typing.get_type_hints(hint)
             for inner in dataclasses.fields(hint):
                 key = f"{outer.name}.{inner.name}"
-                found[key] = _info(root, key, inner_hints[inner.name], inner)
+                if inner.metadata:  # others are for code alone
+                    found[key] = _info(root, key, inner_hints[inner.name], inner)
         else:
             found[outer.name] = _info(root, outer.name, hint, outer)
     return found

@@ -6,11 +6,22 @@ from collections.abc import Mapping  # noqa: TC003  the annotations are read at 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from leasehold.config.fields import setting
+from api.settings import RequestSettings
+from scheduler.operator_settings import (
+    IdleSettings,
+    LearningSettings,
+    LeaseSettings,
+    RetentionSettings,
+    RoundSettings,
+    UidSettings,
+    setting,
+)
+from scheduler.store.uploads import UploadLimits
+from scheduler.webhooks.webhooks import WebhookRules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSection:
+@dataclass(frozen=True, kw_only=True)
+class ServerSection(RequestSettings):
     """The daemon's addresses, and its limits on requests."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for all.")
@@ -20,10 +31,6 @@ class ServerSection:
         "URL under which others reach this process; a standby sends writers to the leader's.",
         derived="from host and port",
     )
-    forward: bool = setting(
-        False,
-        "A standby passes requests on to the leader, for callers that cannot go there themselves.",
-    )
     tls_cert: str | None = setting(None, "PEM file with the certificate and its chain.")
     tls_key: str | None = setting(None, "PEM file with the certificate's private key.")
     no_auth: bool = setting(
@@ -32,9 +39,6 @@ class ServerSection:
     admin_token_file: str | None = setting(
         None, "File with an administrator's token, instead of a first one that the daemon makes."
     )
-    metrics_open: bool = setting(False, "Show /metrics without a token.")
-    max_body_bytes: int = setting(8 * 2**20, "Largest body of a request.", ge=1024)
-    max_batch: int = setting(1000, "Most jobs of one submission.", ge=1)
     rate_per_s: float = setting(200.0, "Requests per second of one token in the long run.", gt=0)
     rate_burst: int = setting(1000, "Requests of one token at once after a pause.", ge=1)
     anonymous_rate_per_s: float = setting(
@@ -138,50 +142,15 @@ class SecretsSection:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSection:
+@dataclass(frozen=True, kw_only=True)
+class EngineSection(RoundSettings):
     """Rounds."""
 
-    round_length_s: float = setting(360.0, "The scheduling quantum.", gt=0)
     plan_lead_s: float | None = setting(
         None,
         "How long before a round ends the next one is planned and announced.",
         ge=0,
         derived="leases.notice_s + leases.grace_s + leases.margin_s + 1",
-    )
-    keep_bonus: float = setting(
-        0.5, "Rounds that another job must be further behind to take a running job's workers.", ge=0
-    )
-    behind_rounds: float = setting(
-        4.0,
-        "Rounds behind its share from which on a job comes first, however much it has left to do.",
-        ge=1,
-    )
-    ahead_rounds: float = setting(1.0, "Rounds that a job may be ahead of its share.", ge=0)
-    refresh_rounds: int = setting(
-        1, "A time-dependent policy is asked again every so many rounds.", ge=1
-    )
-    solve_grace_s: float = setting(
-        1.0, "How long idle workers wait for a new allocation before the old one is used.", ge=0
-    )
-    retry_backoff_s: float = setting(
-        30.0,
-        "Wait after a job's first failure of its own, and after its second loss in a row; doubles.",
-        ge=0,
-    )
-    hold_after_deaths: int = setting(
-        2, "A job is held after so many agents in a row died soon after its starts; 0: never.", ge=0
-    )
-    avoid_node_s: float = setting(
-        60.0,
-        "How long a job avoids a node that could not start it; doubles up to 16 times. 0: never.",
-        ge=0,
-    )
-    patience_s: float = setting(
-        86_400.0,
-        "Longest time for which a lease is protected from the job that is "
-        "due: min_run_time_s, lost work.",
-        ge=0,
     )
     tick_s: float = setting(
         1.0, "Longest time between two looks at nodes, leases and limits.", gt=0
@@ -209,108 +178,18 @@ class SolverSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeasesSection:
-    """Leases and the nodes that hold them."""
-
-    margin_s: float = setting(
-        2.0,
-        "After a deadline, until workers are granted again if their release is not confirmed.",
-        gt=0,
-    )
-    notice_s: float = setting(
-        5.0,
-        "From the notice to SIGTERM, if a job sets no other time. A plan leaves room for it.",
-        ge=0,
-    )
-    grace_s: float = setting(
-        5.0,
-        "From SIGTERM to SIGKILL, if a job sets no other time. A plan leaves room for it.",
-        ge=0,
-    )
-    node_timeout_s: float = setting(
-        60.0,
-        "A node that is silent for so long is lost; after half of it, nothing new starts there.",
-        gt=0,
-    )
-    start_timeout_s: float = setting(
-        3600.0, "A lease that does not run after so long is revoked.", gt=0
-    )
-    quarantine_after: int = setting(
-        3,
-        "A node on which so many jobs failed by its fault within an hour is quarantined; 0: never.",
-        ge=0,
-    )
-    quarantine_share: float = setting(
-        0.25, "Share of the workers of a type that may be kept out so at once.", ge=0
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleSection:
-    """Jobs that hold GPUs and do not use them, where agents can measure that (NVML)."""
-
-    use_percent: float = setting(
-        5.0,
-        "A job is idle while its GPUs compute for less than this share of the time, in percent.",
-        ge=0,
-        le=100,
-    )
-    after_s: float = setting(
-        900.0, "The history reports a job that has been idle for so long; 0: never.", ge=0
-    )
-    stop_after_s: float = setting(
-        0.0, "A job that has been idle for so long is ended as failed, `idle`; 0: never.", ge=0
-    )
-    exempt_projects: tuple[str, ...] = setting(
-        (), "Projects with jobs that are reported as idle, but never ended for that."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionSection:
-    """The time after which data is deleted."""
-
-    finished_days: float = setting(
-        30.0, "How long jobs that have ended are kept; inf for no limit.", gt=0, endless=True
-    )
-    history_days: float = setting(
-        90.0, "How long lines of history are kept; inf for no limit.", gt=0, endless=True
-    )
-    log_bytes: int = setting(16 * 2**20, "Output kept of each attempt, node and stream.", ge=4096)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadsSection:
-    """Code that people upload for their jobs; it is kept in the database."""
-
-    max_bytes: int = setting(
-        5 * 2**20, "Largest upload, packed; three quarters of server.max_body_bytes at most.", ge=0
-    )
-    max_project_bytes: int = setting(256 * 2**20, "Uploads kept of one project.", ge=0)
-    max_total_bytes: int = setting(2**30, "Uploads kept in all.", ge=0)
-    keep_s: float = setting(
-        86_400.0, "How long one is kept that no job needs which has not ended.", ge=60
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipSection:
     """Which of several daemons on one database schedules."""
 
     ttl_s: float = setting(15.0, "A leader that is silent for so long is succeeded.", ge=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughputsSection:
+@dataclass(frozen=True, kw_only=True)
+class ThroughputsSection(LearningSettings):
     """Known throughputs of job types, before they run."""
 
     path: str | None = setting(
         None, "Table to declare at every start: a CSV or JSON file, or `bundled`."
-    )
-    learn: bool = setting(True, "Let measured throughputs replace declared and estimated ones.")
-    least_s: float = setting(5.0, "Shortest stretch of running that counts as a measurement.", gt=0)
-    tolerance: float = setting(
-        0.05, "Smallest relative change of a throughput that is passed to the policy.", gt=0
     )
     sources: tuple[str, ...] = setting(
         (), "Plugins that know further ways to run jobs, by the names of their entry points."
@@ -343,20 +222,8 @@ class KubernetesSection:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsolationSection:
-    """Under which uids jobs run on nodes that keep owners apart."""
-
-    first_uid: int = setting(
-        1_900_000_000,
-        "First uid of jobs. Owners keep their uids if it changes.",
-        ge=65_536,
-    )
-    uids: int = setting(65_536, "How many there are, one for each owner within a project.", ge=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhooksSection:
+@dataclass(frozen=True, kw_only=True)
+class WebhooksSection(WebhookRules):
     """How webhooks send, and the addresses that are allowed."""
 
     allowed_networks: tuple[str, ...] = setting(
@@ -368,13 +235,6 @@ class WebhooksSection:
         None, "PEM file with the authorities of receivers' certificates, instead of the system's."
     )
     timeout_s: float = setting(10.0, "How long a receiver may take for a message.", gt=0, le=60)
-    first_pause_s: float = setting(
-        2.0, "Wait until a message that was not taken is sent again; doubles.", gt=0
-    )
-    longest_pause_s: float = setting(600.0, "Longest wait between two tries.", gt=0)
-    pause_after_s: float = setting(
-        86_400.0, "A webhook that has failed for so long is paused until a user resumes it.", gt=0
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,14 +295,14 @@ class ServerConfig:
     engine: EngineSection = field(default_factory=EngineSection)
     policy: PolicySection = field(default_factory=PolicySection)
     solver: SolverSection = field(default_factory=SolverSection)
-    leases: LeasesSection = field(default_factory=LeasesSection)
-    idle: IdleSection = field(default_factory=IdleSection)
-    retention: RetentionSection = field(default_factory=RetentionSection)
-    uploads: UploadsSection = field(default_factory=UploadsSection)
+    leases: LeaseSettings = field(default_factory=LeaseSettings)
+    idle: IdleSettings = field(default_factory=IdleSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    uploads: UploadLimits = field(default_factory=UploadLimits)
     leadership: LeadershipSection = field(default_factory=LeadershipSection)
     throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)
     kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
-    isolation: IsolationSection = field(default_factory=IsolationSection)
+    isolation: UidSettings = field(default_factory=UidSettings)
     webhooks: WebhooksSection = field(default_factory=WebhooksSection)
     tracing: TracingSection = field(default_factory=TracingSection)
     budgets: BudgetsSection = field(default_factory=BudgetsSection)

@@ -19,8 +19,9 @@ from agent.backend import NodeSetup
 from agent.folders import private_folder
 from agent.link.http_link import HttpLink, LinkSettings, server_address
 from agent.logs.log_upload import UploadSettings
-from agent.loop import Agent, AgentSettings
+from agent.loop import Agent
 from agent.process.node import ProcessJobs
+from agent.settings import AgentSettings
 from leasehold import __version__
 from leasehold.daemon.secrets.agent_token import TOKEN_FILE, AgentToken
 from scheduler.errors import InputError

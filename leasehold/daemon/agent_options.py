@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.link.http_link import LinkSettings
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings, ReportSettings
 from leasehold.config.backends import make_backend
 from leasehold.daemon.agent import ENROLMENT_VARIABLE, TOKEN_VARIABLE, AgentOptions
+from scheduler.operator_settings import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,9 +44,8 @@ def options_of(config: AgentConfig, environment: Mapping[str, str]) -> AgentOpti
         backend=backend,
         stop_jobs=config.stop_jobs,
         settings=AgentSettings(
-            report_every_s=config.times.report_every_s,
-            progress_every_s=config.times.progress_every_s,
-            health_every_s=min(config.times.health_every_s, backend.health_most_s),
+            **values_of(config.times, ReportSettings)
+            | {"health_every_s": min(config.times.health_every_s, backend.health_most_s)},
             start_most_s=config.start_timeout.process_s,
         ),
         link=LinkSettings(wait_s=config.times.poll_wait_s),

@@ -57,7 +57,7 @@ class Retention:
             before_s = now_s - self._settings.history_days * DAY_S
             while self._store.prune_history(before_s, limit=AT_ONCE):
                 pass
-        before_s = now_s - self._settings.upload_keep_s
+        before_s = now_s - self._settings.uploads.keep_s
         while self._store.drop_uploads(before_s=before_s, now_s=now_s):
             pass
         if jobs:

@@ -6,37 +6,27 @@ from dataclasses import dataclass, field
 
 from scheduler.control.state.settings import ControlSettings
 from scheduler.errors import ParameterError
+from scheduler.operator_settings import RetentionSettings
+from scheduler.store.uploads import UploadLimits
 from scheduler.webhooks.webhooks import WebhookRules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeSettings(ControlSettings):
-    """Settings of the daemon's shell, and of what decides in it.
+@dataclass(frozen=True, kw_only=True)
+class RuntimeSettings(ControlSettings, RetentionSettings):
+    """Settings of the daemon's shell, and of control in it.
 
     Attributes:
         snapshot_entries: journal entries after which a snapshot is written.
-        finished_days: how long jobs that have ended are kept.
-        history_days: how long lines of history are kept.
-        log_bytes: of output kept per attempt and stream on a node.
         webhooks: how their messages are sent.
-        upload_keep_s: how long uploaded code is kept that no job needs.
+        uploads: how much of uploaded code is kept, and for how long.
     """
 
     snapshot_entries: int = 1000
-    finished_days: float = 30.0
-    history_days: float = 90.0
-    log_bytes: int = 16 * 2**20
     webhooks: WebhookRules = field(default_factory=WebhookRules)
-    upload_keep_s: float = 86_400.0
+    uploads: UploadLimits = field(default_factory=UploadLimits)
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot be."""
+        """Refuse settings that cannot be."""
         ControlSettings.__post_init__(self)
-        for name in ("snapshot_entries", "log_bytes"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ParameterError(f"{name} is {value!r}; it must be >= 1")
-        for name in ("finished_days", "history_days"):
-            value = getattr(self, name)
-            if not value > 0:
-                raise ParameterError(f"{name} is {value!r}; it must be > 0, or inf to keep all")
+        if self.snapshot_entries < 1:
+            raise ParameterError(f"snapshot_entries is {self.snapshot_entries!r}; it must be >= 1")

@@ -7,6 +7,7 @@ from typing import Final
 
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import InputError
+from scheduler.operator_settings import setting
 
 #: Statuses of jobs that may yet need their code.
 ACTIVE: Final = (JobStatus.WAITING.value, JobStatus.RUNNING.value, JobStatus.HELD.value)
@@ -14,19 +15,18 @@ ACTIVE: Final = (JobStatus.WAITING.value, JobStatus.RUNNING.value, JobStatus.HEL
 AT_ONCE: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class UploadLimits:
-    """Limits in bytes.
+    """Code that people upload for their jobs; it is kept in the database."""
 
-    Attributes:
-        most_bytes: of one tree, packed.
-        most_project_bytes: of a project.
-        most_total_bytes: of all.
-    """
-
-    most_bytes: int = 5 * 2**20
-    most_project_bytes: int = 256 * 2**20
-    most_total_bytes: int = 2**30
+    max_bytes: int = setting(
+        5 * 2**20, "Largest upload, packed; three quarters of server.max_body_bytes at most.", ge=0
+    )
+    max_project_bytes: int = setting(256 * 2**20, "Uploads kept of one project.", ge=0)
+    max_total_bytes: int = setting(2**30, "Uploads kept in all.", ge=0)
+    keep_s: float = setting(
+        86_400.0, "How long one is kept that no job needs which has not ended.", ge=60
+    )
 
     def check(self, project: str, size: int, *, own: int, all_: int) -> None:
         """Refuse a tree that exceeds the limits.
@@ -40,21 +40,21 @@ class UploadLimits:
         Raises:
             InputError: the tree is too large, or there are too many bytes already.
         """
-        if size > self.most_bytes:
+        if size > self.max_bytes:
             raise InputError(
-                f"the upload has {size} bytes, and at most {self.most_bytes} are taken "
+                f"the upload has {size} bytes, and at most {self.max_bytes} are taken "
                 "(uploads.max_bytes); leave data and environments out"
             )
-        if own + size > self.most_project_bytes:
+        if own + size > self.max_project_bytes:
             raise InputError(
                 f"project '{project}' would have {own + size} bytes of uploads, and may have "
-                f"{self.most_project_bytes} (uploads.max_project_bytes); those that no job needs "
+                f"{self.max_project_bytes} (uploads.max_project_bytes); those that no job needs "
                 "go after a while"
             )
-        if all_ + size > self.most_total_bytes:
+        if all_ + size > self.max_total_bytes:
             raise InputError(
                 f"the scheduler would have {all_ + size} bytes of uploads, and keeps "
-                f"{self.most_total_bytes} (uploads.max_total_bytes); those that no job needs go "
+                f"{self.max_total_bytes} (uploads.max_total_bytes); those that no job needs go "
                 "after a while"
             )
 

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler.domain.rows import SettingRow
-from scheduler.errors import InputError, ParameterError
+from scheduler.errors import InputError
+from scheduler.operator_settings import check_ranges, setting
 from scheduler.webhooks.messages import Template
 
 if TYPE_CHECKING:
@@ -30,28 +31,26 @@ NO_KEY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WebhookRules:
     """Times of delivery.
 
     Attributes:
-        first_pause_s: the wait before a failed message is sent again; doubles.
-        longest_pause_s: the longest wait between two tries.
-        pause_after_s: a webhook that has failed for so long is paused.
         look_s: the shortest time between two reads of the history.
     """
 
-    first_pause_s: float = 2.0
-    longest_pause_s: float = 600.0
-    pause_after_s: float = 86_400.0
+    first_pause_s: float = setting(
+        2.0, "Wait until a message that was not taken is sent again; doubles.", gt=0
+    )
+    longest_pause_s: float = setting(600.0, "Longest wait between two tries.", gt=0)
+    pause_after_s: float = setting(
+        86_400.0, "A webhook that has failed for so long is paused until a user resumes it.", gt=0
+    )
     look_s: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse times that are not positive."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not value > 0:
-                raise ParameterError(f"{field.name} is {value!r}; it must be > 0")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

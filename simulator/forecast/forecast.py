@@ -461,7 +461,7 @@ def _speed(state: ControlState, sources: _Sources, record: JobRecord, live: Live
     if record.spec.total_steps is None:
         return 0.0
     speed, stretch_s = own_speed(live)
-    short = stretch_s < state.settings.measure_least_s
+    short = stretch_s < state.settings.learning.least_s
     return 0.0 if short and Source.MEASURED in sources.of(record.profile) else speed
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from agent.link.http_link import HttpLink, LinkSettings
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth.tokens import hash_secret, new_secret
 from api.settings import ApiSettings

@@ -18,7 +18,7 @@ from agent.kubernetes.jobs_as_pods import PodJobs
 from agent.kubernetes.pods.ends import StartBounds
 from agent.kubernetes.pods.pods import PodSettings
 from agent.link.http_link import LinkSettings
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings
 from leasehold.daemon.agent import AgentOptions, run_agent
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
 from scheduler.protocol.desired import Desired, DesiredLease

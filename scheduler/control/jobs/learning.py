@@ -21,7 +21,7 @@ def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
     if another job shares these workers, or if the lease has a plan.
     """
     spec = state.jobs.by_id[live.lease.job_id].spec
-    if not spec.batch or not state.settings.learn or told == live.learning:
+    if not spec.batch or not state.settings.learning.learn or told == live.learning:
         return
     before, live.learning = live.learning, told
     known = state.knowledge

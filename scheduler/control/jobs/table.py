@@ -43,7 +43,7 @@ def renew_table(state: ControlState, transaction: Transaction) -> None:
         space_sharing=choice.space_sharing,
         exclusive=state.nodes.exclusive,
         profiling=settings.profiling,
-        tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
+        tolerance=settings.learning.tolerance if not state.table_due else 0.0,
     )
     if state.estimates_due:
         transaction.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
@@ -63,7 +63,7 @@ def restart_costs(state: ControlState, spec: JobSpec) -> Restarts:
     Returns:
         Seconds on any workers, and on given types, see ``Job.restarts``.
     """
-    if spec.restart_s > 0.0 or spec.restarts or not state.settings.learn:
+    if spec.restart_s > 0.0 or spec.restarts or not state.settings.learning.learn:
         return spec.restart_s, spec.restarts
     return state.knowledge.launch_s(spec.type_key), state.knowledge.launches_s(spec.type_key)
 

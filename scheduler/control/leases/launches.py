@@ -51,7 +51,7 @@ def time_launch(
     began_s = min(max(first_s - done / steps_per_s, runs_s), first_s)
     live.launch_s = max(began_s - live.lease.start_s, 0.0)
     transaction.launches.append({"first_step": live.launch_s})
-    if state.settings.learn:
+    if state.settings.learning.learn:
         job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
         key = job_type, len(live.lease.workers), live.worker_type
         state.knowledge.note_launch(*key, live.launch_s, first_step=True)

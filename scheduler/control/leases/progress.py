@@ -137,7 +137,7 @@ def take_steps(
     live.steps_live = newest
     live.told = (live.told or ((now_s, newest),))[0], (now_s, newest)
     state.progress[live.lease.lease_id] = newest
-    if state.settings.learn:
+    if state.settings.learning.learn:
         _measure(state, live, now_s)
 
 
@@ -185,7 +185,7 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
         live.mark = (now_s, live.steps_live)
         return
     since_s, steps = live.mark
-    if now_s - since_s < state.settings.measure_least_s:
+    if now_s - since_s < state.settings.learning.least_s:
         return
     done, took_s = live.steps_live - steps, now_s - since_s
     live.mark = (now_s, live.steps_live)

@@ -426,7 +426,7 @@ def _take_launch(
         return
     member.launched = True
     record = state.jobs.by_id[live.lease.job_id]
-    if state.settings.learn:
+    if state.settings.learning.learn:
         took_s = lease.launch_s if lease.ready_s is None else lease.ready_s
         key = record.spec.type_key, len(live.lease.workers), live.worker_type
         state.knowledge.note_launch(*key, took_s, first_step=False)

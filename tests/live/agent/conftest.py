@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.loop import AgentSettings
 from agent.process.remnants import lease_folders, list_processes
+from agent.settings import AgentSettings
 from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
@@ -36,7 +36,7 @@ def processes_of(lease):
 AGENT_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
 settings = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)

@@ -42,7 +42,7 @@ with_python = pytest.mark.skipif(not Path(PYTHON).exists(), reason=f"there is no
 AGENT_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings
 from agent.process.cells.confinement import find_confinement
 from agent.process.control_groups import find_groups
 from leasehold_testing.file_link import FileLink

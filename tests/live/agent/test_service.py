@@ -20,9 +20,9 @@ import pytest
 
 from agent.link.http_link import LinkSettings
 from agent.logs.log_upload import UploadSettings
-from agent.loop import AgentSettings
 from agent.process.lease_files import LeaseFolder
 from agent.process.node import find_workers
+from agent.settings import AgentSettings
 from leasehold.config.secret_files import read_secret
 from leasehold.daemon.agent import (
     AgentOptions,

@@ -17,7 +17,8 @@ from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.pods import PodSettings
-from agent.loop import Agent, AgentSettings
+from agent.loop import Agent
+from agent.settings import AgentSettings
 from leasehold_testing.file_link import FileLink
 from scheduler.protocol.desired import Desired
 from scheduler.protocol.reports import report_from_dict

@@ -16,7 +16,8 @@ from agent.kubernetes.backend import KubernetesBackend
 from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.pods import PodSettings
-from agent.loop import Agent, AgentSettings
+from agent.loop import Agent
+from agent.settings import AgentSettings
 from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.links import ServiceLink
 from leasehold_testing.memory_store import MemoryStore

@@ -19,8 +19,9 @@ from agent.kubernetes.node.watch import NodeWatch
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.ends import StartBounds, look_at, stalled_launch
 from agent.kubernetes.pods.pods import PodSettings
-from agent.loop import Agent, AgentSettings
+from agent.loop import Agent
 from agent.reconcile import Kill, Terminate
+from agent.settings import AgentSettings
 from leasehold_testing.file_link import FileLink
 from scheduler.domain.facts.troubles import trouble_of
 from scheduler.errors import ParameterError

@@ -14,6 +14,7 @@ from scheduler.control.facts.specs import engine_job
 from scheduler.domain.codec import encode
 from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
+from scheduler.operator_settings import LearningSettings
 from scheduler.runtime.settings import RuntimeSettings
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel
@@ -63,7 +64,7 @@ class Case:
         self.settings = RuntimeSettings(
             engine=EngineSettings(round_length_s=round_length_s),
             policy=self.choice,
-            learn=False,
+            learning=LearningSettings(learn=False),
             node_timeout_s=1e12,
             snapshot_entries=7,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from agent.link.http_link import HttpLink, LinkSettings
-from agent.loop import AgentSettings
+from agent.settings import AgentSettings
 from api.app import create_app
 from api.settings import ApiSettings
 from leasehold_testing.inline_solver import InlineSolver
@@ -24,6 +24,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
+from scheduler.operator_settings import LearningSettings
 from scheduler.runtime.driver import takeover
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
@@ -36,7 +37,7 @@ SETTINGS = RuntimeSettings(
     ),
     notice_s=0.2,
     grace_s=0.3,
-    measure_least_s=0.2,
+    learning=LearningSettings(least_s=0.2),
 )
 
 

@@ -10,6 +10,7 @@ from leasehold_testing.stage import Stage
 from scheduler.control.facts.requests import PolicyChoice, Submission
 from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
+from scheduler.operator_settings import LearningSettings
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 
@@ -27,7 +28,7 @@ SETTINGS = RuntimeSettings(
     policy=PolicyChoice(name="fifo"),
     margin_s=1.0,
     node_timeout_s=12.0,
-    measure_least_s=2.0,
+    learning=LearningSettings(least_s=2.0),
 )
 
 

@@ -28,6 +28,7 @@ from scheduler.errors import (
     SupersededError,
     UnknownPolicyError,
 )
+from scheduler.operator_settings import LearningSettings
 from scheduler.runtime.driver.driver import PATIENT_PER_TURN
 from scheduler.views.explain import WaitingJobs
 from scheduler.views.metrics import Metrics
@@ -278,7 +279,7 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
         assert any(view.job_type == "other" for view in stage.service.throughputs())
         assert [pair.part for pair in stage.service.sharing()] == [0.9]
 
-    live(story, learn=False)
+    live(story, learning=LearningSettings(learn=False))
 
 
 def test_timers_are_told_last_and_ends_in_the_simulators_order():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from scheduler.control.facts.requests import PolicyChoice
+from scheduler.operator_settings import LearningSettings
 
 ONE = {"n0": ("v100",)}
 FAIR = PolicyChoice(name="max_min_fairness")
@@ -79,7 +80,7 @@ def test_share_and_rho_count_time_in_pairs(live):
             assert job.rho == pytest.approx(3 / 4, abs=0.01)
 
     choice = PolicyChoice(name="max_min_fairness", space_sharing=True)
-    live(story, nodes=ONE, policy=choice, learn=False)
+    live(story, nodes=ONE, policy=choice, learning=LearningSettings(learn=False))
 
 
 def test_before_any_node_is_known_jobs_have_no_share(live):

@@ -12,6 +12,7 @@ from leasehold_testing.links import InlineExecutor
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.errors import InputError
+from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.views.explain import WaitingJobs, explain
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast
@@ -186,7 +187,7 @@ def test_where_nothing_is_known_of_a_job_its_end_is_unknown_until_its_first_repo
         assert told.completes_s - began_s == pytest.approx(400.0, rel=0.05)
         forecaster.close()
 
-    live(story, learn=False)
+    live(story, learning=LearningSettings(learn=False))
 
 
 def test_a_job_that_differs_from_its_type_is_forecast_by_its_own_reports(live, in_this_process):
@@ -200,7 +201,7 @@ def test_a_job_that_differs_from_its_type_is_forecast_by_its_own_reports(live, i
         assert told.completes_s - began_s == pytest.approx(100.0, rel=0.05)
         forecaster.close()
 
-    live(story, learn=False)
+    live(story, learning=LearningSettings(learn=False))
 
 
 def test_a_job_of_unknown_length_says_so_and_so_does_one_that_waits_for_it(live, in_this_process):

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from scheduler.control.facts.requests import PolicyChoice
+from scheduler.operator_settings import LearningSettings
 from simulator.world.overheads import Overhead
 
 NODES = {"n0": ("v100",), "n1": ("v100",)}
@@ -54,7 +55,7 @@ def test_small_changes_are_not_told_and_learning_can_be_switched_off(live):
         assert [cost(stage, name) for name in "abcd"] == [0.0] * 4
         assert len(stage.history("lease_launched")) >= 3
 
-    live(story, nodes=NODES, learn=False, **FAIR)
+    live(story, nodes=NODES, learning=LearningSettings(learn=False), **FAIR)
 
 
 def test_a_launch_is_told_once_whoever_leads(live):

@@ -29,6 +29,7 @@ from scheduler.domain.jobs.spec import JobSpec
 from scheduler.engine import version
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError
+from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.desired import desired_from_dict
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.desired_sets import DesiredSets
@@ -50,7 +51,7 @@ SETTINGS = RuntimeSettings(
     margin_s=1.0,
     node_timeout_s=12.0,
     snapshot_entries=6,
-    measure_least_s=2.0,
+    learning=LearningSettings(least_s=2.0),
 )
 NODES = {"n0": ("v100", "v100"), "n1": ("v100", "k80"), "n2": ("k80", "k80")}
 SPEED = {"v100": 3.0, "k80": 1.0}

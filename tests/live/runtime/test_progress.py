@@ -5,6 +5,7 @@ import math
 import pytest
 
 from scheduler.control.facts.requests import JobAction, PolicyChoice
+from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap
 
@@ -200,7 +201,7 @@ def test_nothing_is_learned_where_that_is_off_or_jobs_share_workers(live):
         await stage.wait(20)
         assert estimate(stage, "v100").steps_per_s == pytest.approx(1.0)
 
-    live(story, learn=False)
+    live(story, learning=LearningSettings(learn=False))
 
 
 def test_a_job_without_any_measure_runs_until_it_ends(live):

@@ -14,7 +14,7 @@ from scheduler.store.uploads import UploadLimits
 if TYPE_CHECKING:
     from scheduler.store.protocol import Store
 
-LIMITS = UploadLimits(most_bytes=10, most_project_bytes=15, most_total_bytes=20)
+LIMITS = UploadLimits(max_bytes=10, max_project_bytes=15, max_total_bytes=20)
 ONE, TWO = "1" * 64, "2" * 64
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from agent.backend import NodeSetup
 from agent.gpus.inventory import declare_workers
-from agent.loop import Agent, AgentSettings
+from agent.loop import Agent
 from agent.process.node import process_backend
+from agent.settings import AgentSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,9 @@ from agent.kubernetes import backend as kubernetes_backend
 from agent.kubernetes.node import image_pulls, watch, workers
 from agent.kubernetes.pods.ends import StartBounds
 from agent.link.http_link import LinkSettings
-from agent.loop import LAST_OUTPUT_S, AgentSettings
+from agent.loop import LAST_OUTPUT_S
 from agent.process.clearing import STUCK_S
+from agent.settings import AgentSettings
 from leasehold.daemon import token_review
 from scheduler.logs import following
 from scheduler.runtime.settings import RuntimeSettings

@@ -15,6 +15,7 @@ from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
+from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.reports import LeaseEnd
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast, forecast_packed
 from simulator.replay import Replay
@@ -58,7 +59,7 @@ def service(*jobs, workers=1, policy="fifo", believed=TRUTH, round_length_s=60.0
                 **given.pop("engine", {}),
             ),
             policy=choice,
-            learn=False,
+            learning=LearningSettings(learn=False),
             node_timeout_s=30.0,
         ),
         **(options | given),

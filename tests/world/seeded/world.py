@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.link.http_link import HttpLink, LinkSettings
 from agent.logs.log_upload import UploadSettings
-from agent.loop import Agent, AgentSettings
+from agent.loop import Agent
 from agent.machine import Machine as AgentMachine
+from agent.settings import AgentSettings
 from planner.knowledge import LearnedKnowledge
 from scheduler.clock import CATCH_UP, WallClock
 from scheduler.control.facts.requests import ProjectLimits, Submission
@@ -33,6 +34,7 @@ from scheduler.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from scheduler.operator_settings import LearningSettings
 from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.views.metrics import Metrics
@@ -216,7 +218,7 @@ class World:
             node_timeout_s=8.0,
             start_timeout_s=30.0,
             tick_s=0.5,
-            measure_least_s=2.0,
+            learning=LearningSettings(least_s=2.0),
             profiling=Profiling(),
             snapshot_entries=15,
             refuse_unfit=False,

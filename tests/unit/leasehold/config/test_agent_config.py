@@ -12,8 +12,8 @@ import pytest
 from agent.kubernetes.pods.ends import StartBounds
 from agent.kubernetes.pods.pods import PodSettings
 from agent.link.http_link import LinkSettings
-from agent.loop import AgentSettings
 from agent.process.node import ProcessJobs
+from agent.settings import AgentSettings
 from leasehold.cli.main import main
 from leasehold.config.agent_settings import AgentConfig
 from leasehold.config.fields import describe

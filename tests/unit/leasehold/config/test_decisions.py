@@ -82,5 +82,5 @@ def test_a_setting_that_changes_decisions_reaches_daemon_and_replay(key):
 def test_what_the_daemon_has_beyond_that_decides_nothing():
     own = {f.name for f in dataclasses.fields(RuntimeSettings)}
     own -= {f.name for f in dataclasses.fields(ControlSettings)}
-    kept = {"finished_days", "history_days", "log_bytes", "upload_keep_s"}
+    kept = {"finished_days", "history_days", "log_bytes", "uploads"}
     assert own == {"snapshot_entries", "webhooks", *kept}

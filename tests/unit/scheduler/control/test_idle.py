@@ -8,8 +8,8 @@ import pytest
 
 from leasehold_testing.control_shell import Shell, new_control, report, submission
 from scheduler.control.state.control_copy import copy_of, state_of
-from scheduler.control.state.settings import IdleSettings
 from scheduler.domain.facts.commands import RevokeLease
+from scheduler.operator_settings import IdleSettings
 from scheduler.protocol.gpu_use import GpuUse
 from scheduler.protocol.reports import LeaseReport, LeaseState
 
@@ -155,7 +155,7 @@ def test_a_job_is_ended_as_failed_by_the_bound_that_an_operator_sets():
     "idle",
     [
         IdleSettings(after_s=300.0),
-        IdleSettings(after_s=300.0, stop_after_s=600.0, exempt_projects=frozenset({"default"})),
+        IdleSettings(after_s=300.0, stop_after_s=600.0, exempt_projects=("default",)),
     ],
 )
 def test_no_job_is_ended_unless_somebody_wants_it(idle):

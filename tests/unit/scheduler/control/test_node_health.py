@@ -21,6 +21,7 @@ from scheduler.control.nodes.health import (
 from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.node_evidence import NodeHealth
 from scheduler.control.state.nodes import Doubt
+from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
 NODES = ("bad", *(f"good-{n}" for n in range(5)))
@@ -333,7 +334,7 @@ def test_a_speed_is_the_mean_of_the_last_stretches_beside_other_nodes() -> None:
 
 
 def test_a_slow_node_is_told_within_three_rounds_and_goes_on() -> None:
-    cluster = Cluster(measure_least_s=5.0)
+    cluster = Cluster(learning=LearningSettings(least_s=5.0))
     for number, _ in enumerate(NODES):
         job = submission(f"same-{number}", total_steps=1e9, job_type="resnet")
         cluster.shell.tell(job, now_s=cluster.now_s)

@@ -85,5 +85,5 @@ def test_a_copy_gives_the_same_uids():
 
 @pytest.mark.parametrize("wrong", [{"first_uid": 1000}, {"uids": 0}, {"first_uid": 2**31 - 9}])
 def test_uids_of_systems_and_people_are_no_range(wrong):
-    with pytest.raises(ParameterError, match="first_uid"):
+    with pytest.raises(ParameterError, match="uid"):
         ControlSettings(**wrong)
