@@ -17,6 +17,7 @@ from scheduler.engine.rounds.migration import spread_credit
 from scheduler.engine.state.preemption_protection import protect_leases, share_rooms
 from scheduler.engine.state.state import GRACE, PLAN, State
 from scheduler.engine.tables.jobs import NONE, WAITING
+from scheduler.engine.wait_reasons import store_wait_reasons
 from scheduler.errors import InputError, InvariantError
 
 if TYPE_CHECKING:
@@ -153,17 +154,6 @@ class Engine:
     def avoidance(self) -> NodeExclusions:
         """Nodes that jobs avoid, because they failed or could not start there."""
         return self.state.assigner.avoidance
-
-    def excluded_jobs(self) -> BoolArray:
-        """Return (N,) jobs without a configuration, by avoided nodes or future reservations."""
-        exclusions = self.state.assigner.exclusions(self.fleet.grantable)
-        if exclusions is None:
-            return np.zeros(len(self.jobs), dtype=bool)
-        usable = self.table.throughput[self.jobs["profile"]] > 0
-        result: BoolArray = exclusions.row & ~(usable & ~exclusions.configuration).any(axis=1)
-        if self.confined:
-            result &= ~np.isin(self.jobs["number"], list(self.confined))
-        return result
 
     @property
     def confined(self) -> frozenset[int]:
@@ -335,12 +325,15 @@ class Engine:
         if state.blocked:
             return
         state.triggers.planned = []
+        decides = state.plan_due or state.serve_due
         if state.plan_due:
             state.plan_due = False
             self._plan_round()
         while state.serve_due:
             state.serve_due = False
             self._serve()
+        if decides:
+            store_wait_reasons(state)
 
     def _ask(self) -> None:
         state = self.state

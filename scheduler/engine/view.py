@@ -66,7 +66,6 @@ class EngineView:
         held: (W,) workers under leases.
         planned: numbers of the jobs with a planned lease.
         planned_workers: workers of each planned lease, in the same order.
-        excluded: (N,) jobs without a configuration, by avoided nodes or future reservations.
         avoided: job number -> (node, times in a row, until when the job avoids it).
         type_of: (W,) type of each worker.
         entities: the entities that were set or have had jobs.
@@ -96,7 +95,6 @@ class EngineView:
     held: BoolArray
     planned: tuple[int, ...]
     planned_workers: tuple[tuple[int, ...], ...]
-    excluded: BoolArray
     avoided: Mapping[int, list[tuple[str, int, float]]]
     type_of: IntArray
     entities: tuple[Entity, ...]
@@ -139,7 +137,6 @@ class EngineView:
             held=engine.held,
             planned=tuple(engine.book.planned),
             planned_workers=tuple(plan.workers for plan in engine.book.planned.values()),
-            excluded=engine.excluded_jobs(),
             avoided={
                 number: avoidance.of(number, now_s)
                 for number in (avoidance.active(now_s) if avoidance else ())

@@ -15,7 +15,9 @@ from scheduler.engine.settings import EngineSettings
 
 
 def warm_up() -> None:
-    """Run a round on a cluster of three workers, with a job that gets only left-over workers.
+    """Run a round on a cluster of three workers.
+
+    One of the jobs gets only left-over workers, and one waits.
 
     The first call after an installation takes seconds; later calls load compiled code from disk.
     """
@@ -25,12 +27,12 @@ def warm_up() -> None:
     )
     profile = Profile(job_type="any", scale_factor=1, configurations=configurations)
     table = ConfigurationTable.build(("a", "b"), (profile,))
-    jobs = (Job(job_id=str(n), job_type="any", total_steps=9.0) for n in range(3))
+    jobs = (Job(job_id=str(n), job_type="any", total_steps=9.0) for n in range(4))
     submitted = (ev.JobSubmitted(job=job, profile=0) for job in jobs)
     engine.handle(ev.ConfigurationsChanged(table=table), *submitted, now=0.0)
-    allocation = Allocation.singles(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    allocation = Allocation.singles(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]))
     answer = ev.AllocationComputed(
-        generation=engine.generation, job_number=np.arange(3), allocation=allocation
+        generation=engine.generation, job_number=np.arange(4), allocation=allocation
     )
     engine.handle(answer, now=0.0)
     engine.handle(now=1.0)

@@ -17,11 +17,10 @@ from scheduler.control.leases.progress import keeps_steps
 from scheduler.control.leases.retries import retries_in_words
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.configuration import ANYWHERE
-from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.facts.reasons import BITS, WaitReason, reasons_in
 from scheduler.domain.facts.troubles import REMEDIES, trouble_of
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import RevokeReason
-from scheduler.engine.rounds.candidates import NEGLIGIBLE
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.views.dues import Fairness, fairness_of
 from scheduler.views.explain_protection import (
@@ -31,7 +30,7 @@ from scheduler.views.explain_protection import (
     lost_work,
     starts_within_share,
 )
-from scheduler.views.explain_quota import QuotaGlance, quota_words, quotas_in_the_way
+from scheduler.views.explain_quota import quota_words, quotas_in_the_way
 from scheduler.views.gpu_figures import use_in_words
 from scheduler.views.queue_order import describe_ahead, order_waiting_jobs
 from scheduler.views.shares import budget_words, fair_shares
@@ -44,20 +43,9 @@ if TYPE_CHECKING:
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease
     from scheduler.control.state.view import PublishedState
-    from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
-
-#: Bits of a job's situation: it holds a lease; it is held; it waits after a failure; no answer
-#: includes it; X gives it time, alone or in a pair; it is planned for the next round; its quotas
-#: have no room for it now; it runs by X alone; its project's budget is spent.
-_LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
-_CAPPED, _X_ONLY, _UNFUNDED = 64, 128, 256
-#: It may use workers that are set aside; it must not be placed on workers that will be.
-_ENTITLED, _FORBIDDEN = 512, 1024
-#: More than any situation.
-_SITUATIONS = 2048
 
 #: Reasons that depend on the policy and the round.
 _OF_POLICY = frozenset({WaitReason.NO_SHARE, WaitReason.TURN})
@@ -100,10 +88,8 @@ class WaitingJobs:
     def __init__(self, view: PublishedState) -> None:
         self._view, self._engine = view, view.engine
         self._fits: dict[int, WaitReason | None] = {}
-        self._kept_from: dict[int, bool] = {}
-        #: first reasons of jobs with equal profile, status and situation.
-        self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
-        self.quotas = QuotaGlance(view)
+        #: first reasons of jobs with equal profile and bits of ``wait_reasons``.
+        self.first: dict[tuple[int, int], WaitReason] = {}
 
     def shows(self, view: PublishedState) -> bool:
         """Return whether it belongs to a view as it is now: no call of the engine since."""
@@ -115,30 +101,14 @@ class WaitingJobs:
         return count_reasons(self._view, self)
 
     @cached_property
-    def situations(self) -> list[int]:
-        """(N,) the situation of each of the engine's jobs: the bits above."""
-        engine, newest = self._view.engine, self._view.policy.newest_number
-        jobs, pairs = engine.jobs, engine.pairs
-        numbers, retry_at_s = jobs["number"], jobs["retry_at_s"]
-        shared = jobs.x.sum(axis=1) > NEGLIGIBLE
-        if len(pairs):
-            shared |= np.isin(numbers, pairs.numbers[pairs.x > 0])
-        found = (
-            (jobs["lease"] != NONE) * _LEASED
-            + (jobs["status"] == HELD) * _HELD
-            + ((retry_at_s > engine.now_s) | engine.excluded) * _BACKOFF
-            + self.quotas.capped * _CAPPED
-            + (numbers > newest) * _UNANSWERED
-            + shared * _SHARED
-            + np.isin(numbers, engine.planned) * _PLANNED
-            + (jobs["x_only"] != 0) * _X_ONLY
-            + (jobs["unfunded"] != 0) * _UNFUNDED
-        )
-        if engine.reservations:
-            members = {i for r in engine.reservations if r.in_force for i in r.members}
-            own = [jobs.number_of[i] for i in members if i in jobs.number_of]
-            found += np.isin(numbers, own) * _ENTITLED
-            found += np.isin(numbers, list(engine.forbidden_by)) * _FORBIDDEN
+    def waits(self) -> list[int]:
+        """(N,) why each of the engine's jobs waits: bits of ``WaitReason``."""
+        jobs = self._view.engine.jobs
+        stored, held = jobs["wait_reasons"], jobs["status"] == HELD
+        unfunded = jobs["unfunded"] != 0
+        found = np.where(held | unfunded, 0, stored)
+        found += held * BITS[WaitReason.HELD] + unfunded * BITS[WaitReason.BUDGET]
+        found += (jobs["lease"] != NONE) * BITS[WaitReason.STOPPING]
         bits: list[int] = found.tolist()
         return bits
 
@@ -150,11 +120,6 @@ class WaitingJobs:
     @cached_property
     def _room(self) -> Room:
         return room_of(self._view)
-
-    @cached_property
-    def _idle(self) -> IntArray:
-        engine = self._view.engine
-        return engine.count(engine.idle)
 
     def misfit(self, record: JobRecord) -> WaitReason | None:
         """Return why a job cannot run on the cluster as it is, if it cannot."""
@@ -185,40 +150,6 @@ class WaitingJobs:
         found: list[bool] = fits.any(axis=1).tolist()
         return found
 
-    def kept_from(self, profile: int) -> bool:
-        """Return whether a job without an entitlement lacks workers that are set aside."""
-        if profile not in self._kept_from:
-            self._kept_from[profile] = self._is_kept_from(profile)
-        return self._kept_from[profile]
-
-    def _is_kept_from(self, profile: int) -> bool:
-        engine = self._view.engine
-        table, kept = engine.table, engine.set_aside
-        if not kept.any() or profile >= len(table.profiles):
-            return False
-        demand = table.demand[profile][table.throughput[profile] > 0]
-        serving = engine.in_service & ~engine.cordoned
-        free = serving & ~engine.held
-        pairs = ((free & ~kept, free), (serving & ~kept, serving))
-        return any(
-            not (demand <= engine.count(without)[: demand.shape[1]]).all(axis=1).any()
-            and bool((demand <= engine.count(all_)[: demand.shape[1]]).all(axis=1).any())
-            for without, all_ in pairs
-        )
-
-    def could_start(self, profile: int) -> bool:
-        """Return whether idle workers would be enough for a job."""
-        return profile < len(self._startable) and self._startable[profile]
-
-    @cached_property
-    def _startable(self) -> list[bool]:
-        """(U,) whether idle workers would be enough for jobs of each profile."""
-        table, idle = self._view.engine.table, self._idle
-        usable = (table.throughput > 0) & (table.demand.sum(axis=2) > 0)
-        usable &= (table.demand <= idle[: table.demand.shape[2]]).all(axis=2)
-        found: list[bool] = usable.any(axis=1).tolist()
-        return found
-
 
 def reason_of(view: PublishedState, record: JobRecord, glance: WaitingJobs) -> WaitReason | None:
     """Return the first reason for which a job waits; None while it runs."""
@@ -228,8 +159,7 @@ def reason_of(view: PublishedState, record: JobRecord, glance: WaitingJobs) -> W
     if number is None or record.blocked_on is not None:
         return reasons_of(view, record, glance)[0]
     # Of ten thousand jobs most are alike.
-    situation = glance.situations[view.engine.jobs.row_of(number)]
-    alike = record.profile, record.status, situation
+    alike = record.profile, glance.waits[view.engine.jobs.row_of(number)]
     if alike not in glance.first:
         glance.first[alike] = reasons_of(view, record, glance)[0]
     return glance.first[alike]
@@ -240,8 +170,8 @@ def count_reasons(view: PublishedState, glance: WaitingJobs) -> Counter[WaitReas
     jobs, records = view.engine.jobs, view.jobs.by_id
     waits = (jobs["lease"] == NONE) & (jobs["status"] != HELD)
     # Most waiting jobs are alike; one stands for all that are.
-    alike = jobs["profile"][waits] * _SITUATIONS + np.array(glance.situations)[waits]
-    _, one, counts = np.unique(alike, return_index=True, return_counts=True)
+    alike = np.stack((jobs["profile"][waits], np.array(glance.waits, dtype=np.int64)[waits]))
+    _, one, counts = np.unique(alike, axis=1, return_index=True, return_counts=True)
     found: Counter[WaitReason] = Counter()
     for number, count in zip(jobs["number"][waits][one].tolist(), counts.tolist(), strict=True):
         reason = reason_of(view, records[jobs.job_of[number].job_id], glance)
@@ -265,7 +195,7 @@ def reasons_of(
     reasons = set(_outside(record, glance))
     number = view.engine.jobs.number_of.get(record.job_id)
     if number is not None:
-        reasons |= _inside(view, number, glance)
+        reasons.update(reasons_in(glance.waits[view.engine.jobs.row_of(number)]))
     return tuple(sorted(reasons or {WaitReason.TURN}, key=_ORDER.__getitem__))
 
 
@@ -281,45 +211,6 @@ def _outside(record: JobRecord, glance: WaitingJobs) -> list[WaitReason]:
     if misfit is not None:
         reasons.append(misfit)
     return reasons
-
-
-def _inside(view: PublishedState, number: int, glance: WaitingJobs) -> set[WaitReason]:
-    jobs = view.engine.jobs
-    row = jobs.row_of(number)
-    situation = glance.situations[row]
-    reasons: set[WaitReason] = set()
-    if situation & _LEASED:
-        reasons.add(WaitReason.STOPPING)
-    if situation & _UNFUNDED:
-        reasons.add(WaitReason.BUDGET)
-    if situation & (_HELD | _UNFUNDED):
-        return reasons
-    if situation & _BACKOFF:
-        reasons.add(WaitReason.BACKOFF)
-    elif situation & _CAPPED and not situation & (_PLANNED | _LEASED):
-        reasons.add(WaitReason.QUOTA)
-    startable = not situation & _PLANNED and glance.could_start(int(jobs["profile"][row]))
-    if _is_kept_out(situation, int(jobs["profile"][row]), glance, startable=startable):
-        reasons.add(WaitReason.RESERVATION)
-    reasons.add(_of_policy(situation, startable=startable))
-    return reasons
-
-
-def _of_policy(situation: int, *, startable: bool) -> WaitReason:
-    """Return why a job waits, judged by the policy's answer and the round."""
-    if situation & _UNANSWERED:
-        return WaitReason.NO_ALLOCATION
-    if startable and situation & _X_ONLY:
-        return WaitReason.IDLING
-    if not situation & _SHARED:
-        return WaitReason.NO_SHARE
-    return WaitReason.PLACEMENT if startable else WaitReason.TURN
-
-
-def _is_kept_out(situation: int, profile: int, glance: WaitingJobs, *, startable: bool) -> bool:
-    """Return whether a job waits for workers that are or will be set aside for others."""
-    late = startable and bool(situation & _FORBIDDEN)
-    return late or (not situation & _ENTITLED and glance.kept_from(profile))
 
 
 def explain(view: PublishedState, row: JobRow, glance: WaitingJobs) -> Explanation:
@@ -505,11 +396,16 @@ def _unanswered_words(view: PublishedState) -> str:
 
 
 def _backoff_words(view: PublishedState, record: JobRecord) -> str:
-    jobs = view.engine.jobs
-    row = jobs.row_of(jobs.number_of[record.job_id])
-    left_s = max(float(jobs["retry_at_s"][row]) - view.engine.now_s, 0.0)
-    if not left_s:
+    engine, jobs = view.engine, view.engine.jobs
+    number = jobs.number_of[record.job_id]
+    row = jobs.row_of(number)
+    left_s = max(float(jobs["retry_at_s"][row]) - engine.now_s, 0.0)
+    if not left_s and number in engine.avoided:
         return "no workers are left for it but on nodes that it avoids"
+    if not left_s and number in engine.forbidden_by:
+        return "no workers are left for it but those that are reserved for later"
+    if not left_s:
+        return "it is about to be tried again"
     if (losses := int(jobs["losses"][row])) > 1:
         return f"it was lost {losses} times in a row without getting on; next try in {left_s:.0f} s"
     times = "once" if record.failures == 1 else f"{record.failures} times"

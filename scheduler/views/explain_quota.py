@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.tables.jobs import WAITING
 from scheduler.views.types import QuotaInTheWay
 
 if TYPE_CHECKING:
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.view import PublishedState
-    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.arrays import IntArray
     from scheduler.domain.quota import Caps
-
-
-class QuotaGlance:
-    """Free room of quotas, computed once for views of many jobs.
-
-    Args:
-        view: of the leader.
-    """
-
-    def __init__(self, view: PublishedState) -> None:
-        self._view = view
-
-    @cached_property
-    def capped(self) -> BoolArray:
-        """(N,) waiting jobs with no configuration that their quotas have room for now."""
-        engine = self._view.engine
-        jobs = engine.jobs
-        result = np.zeros(len(jobs), dtype=bool)
-        caps = engine.caps
-        if caps is None:
-            return result
-        capped: BoolArray = np.any(caps.member, axis=1, keepdims=True)[:, 0]
-        waits = np.flatnonzero((jobs["status"] == WAITING) & capped[caps.group])
-        kinds = np.stack((jobs["profile"][waits], caps.group[waits]))
-        unique, kind = np.unique(kinds, axis=1, return_inverse=True)
-        held = caps.held(unique[1], engine.table.demand[unique[0]])
-        left = np.maximum(caps.limit - engine.caps_held, 0.0)
-        usable = engine.table.throughput[unique[0]] > 0
-        fits = usable & (held <= left).all(axis=2)
-        result[waits] = (usable.any(axis=1) & ~fits.any(axis=1))[kind.ravel()]
-        return result
 
 
 def quotas_in_the_way(view: PublishedState, record: JobRecord) -> tuple[QuotaInTheWay, ...]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class WaitReason(enum.StrEnum):
@@ -29,3 +34,14 @@ class WaitReason(enum.StrEnum):
     IDLING = "idling"  #: the policy keeps idle workers idle on purpose
     PLACEMENT = "placement"  #: its turn has come, but no workers fit it at the moment
     TURN = "turn"  #: other jobs go first for now; its turn comes
+
+
+#: A bit for each reason, in order of precedence, for columns with several reasons of a job.
+BITS: Final[Mapping[WaitReason, int]] = MappingProxyType(
+    {reason: 1 << place for place, reason in enumerate(WaitReason)}
+)
+
+
+def reasons_in(bits: int) -> tuple[WaitReason, ...]:
+    """Return the reasons of a column's bits, in order of precedence."""
+    return tuple(reason for reason, bit in BITS.items() if bits & bit)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.reasons import BITS, WaitReason
 from scheduler.engine.events.on_leases import set_retry_timer
 from scheduler.engine.events.on_reservations import pinned_jobs
 from scheduler.engine.events.validation import fault_of
@@ -14,6 +15,7 @@ from scheduler.engine.rounds.allocation import apply_allocation
 from scheduler.engine.state.restart_costs import follow_table
 from scheduler.engine.state.state import GRACE, RETRY
 from scheduler.engine.tables.columns import follow_configurations
+from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +40,8 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
         round_length_s=state.settings.round_length_s,
         carry_credit=state.settings.carry_credit,
     )
+    asked = state.jobs["number"] <= event.job_number.max(initial=NONE)
+    state.jobs["wait_reasons"][asked] &= ~BITS[WaitReason.NO_ALLOCATION]
     behind_s = state.jobs.credit_s.max(initial=0.0), state.pairs.credit_s.max(initial=0.0)
     state.search.begin(float(max(behind_s)))
     state.may_use_remaining_work = event.allocation.may_use_remaining_work

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.reasons import BITS, WaitReason
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.events.on_leases import set_retry_timer
@@ -137,6 +138,7 @@ def _deferred(state: State, event: ev.JobDeferred) -> None:
         return
     state.jobs["retry_at_s"][row] = event.until_s
     if event.until_s > state.now_s:
+        state.jobs["wait_reasons"][row] |= BITS[WaitReason.BACKOFF]
         state.assigner.drop_plan(int(state.jobs["number"][row]))
         set_retry_timer(state)
     state.mark_dirty()

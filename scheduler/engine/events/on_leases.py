@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.facts.reasons import BITS, WaitReason
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.events.on_reservations import end_job
 from scheduler.engine.rounds.decision_reasons import CausesOfGrants
@@ -294,6 +295,7 @@ def _lost(state: State, row: int, lease: Lease) -> None:
 
 def _back_off(state: State, row: int, lease: Lease, wait_s: float) -> None:
     state.jobs["retry_at_s"][row] = state.now_s + wait_s
+    state.jobs["wait_reasons"][row] = BITS[WaitReason.BACKOFF]
     state.assigner.drop_plan(lease.job_number)
     state.mark_dirty(serve_idle=False)
     set_retry_timer(state)

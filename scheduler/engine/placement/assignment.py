@@ -502,6 +502,7 @@ class Assigner:
         held = np.array([len(plan.workers) for plan in plans], dtype=np.int64)
         jobs["attempts"][rows] = attempt
         jobs["status"][rows] = RUNNING
+        jobs["wait_reasons"][rows] = 0
         jobs["lease"][rows] = np.arange(leases.first_id, leases.first_id + n)
         jobs["configuration"][rows] = leases.configuration
         jobs["pair"][rows] = pair

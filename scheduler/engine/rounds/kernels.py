@@ -526,3 +526,58 @@ def group_alike(
                 if first < 0:
                     first = i
                 group[u, i] = first
+
+
+@njit(cache=True)
+def find_wait_reasons(
+    profile: IntArray,
+    shares: BoolArray,
+    planned: BoolArray,
+    x_only: BoolArray,
+    before: IntArray,
+    throughput: FloatArray,
+    demand: IntArray,
+    idle: IntArray,
+    bits: IntArray,
+) -> tuple[BoolArray, IntArray]:
+    """Find why jobs wait, by the policy's answer and the workers that a decision left idle.
+
+    Args:
+        profile: (R,) row of the configuration table.
+        shares: (R,) jobs to which X gives time.
+        planned: (R,) jobs that begin with the next round.
+        x_only: (R,) jobs that get no left-over workers.
+        before: (R,) bits so far.
+        throughput: (U, J) steps/s.
+        demand: (U, J, K) workers.
+        idle: (K,) idle workers.
+        bits: bits for: no answer of the policy includes the job, it has no share, workers are kept
+            idle on purpose, no workers fit it at the moment, other jobs go first.
+
+    Returns:
+        (R,) jobs that are not planned and for which idle workers would be enough; (R,) bits.
+    """
+    known = np.full(throughput.shape[0], -1, dtype=np.int64)
+    startable = np.zeros(len(profile), dtype=np.bool_)
+    found = np.empty(len(profile), dtype=np.int64)
+    for r in range(len(profile)):
+        u = profile[r]
+        if known[u] < 0:
+            known[u] = 0
+            for j in range(throughput.shape[1]):
+                asks = demand[u, j].sum() > 0
+                if throughput[u, j] > 0.0 and asks and _fits(demand[u, j], idle):
+                    known[u] = 1
+                    break
+        startable[r] = known[u] == 1 and not planned[r]
+        if before[r] & bits[0]:
+            found[r] = bits[0]
+        elif startable[r] and x_only[r]:
+            found[r] = bits[2]
+        elif not shares[r]:
+            found[r] = bits[1]
+        elif startable[r]:
+            found[r] = bits[3]
+        else:
+            found[r] = bits[4]
+    return startable, found

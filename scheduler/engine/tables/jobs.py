@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scheduler.domain.facts.reasons import BITS, WaitReason
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _ROW = np.dtype(
         ("group", np.int64),  # index into the engine's groups of jobs under the same quotas
         ("unfunded", np.int64),  # 1 while the budget of its project is spent
         ("ahead_s", np.float64),  # seconds beyond its turn for which it was kept and charged
+        ("wait_reasons", np.int64),  # why it waits: bits of ``WaitReason``, see ``wait_reasons``
     ]
 )
 #: Rows as plain bytes: numpy copies named columns one by one, which takes 25 times as long.
@@ -224,6 +226,7 @@ class JobTable:
             *(job.arrival_s, deadline_s, 0.0, 0.0),
             *(job.usual_restart_s, -np.inf, np.inf, 0),
             *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, group, 0, 0.0),
+            BITS[WaitReason.NO_ALLOCATION],
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0

@@ -136,7 +136,7 @@ def test_a_job_says_that_the_policy_has_not_answered(failure, said, live):
     live(story)
 
 
-def test_a_share_and_idle_workers_but_no_lease_is_a_matter_of_placement(live):
+def test_the_reason_of_the_last_decision_holds_until_the_next_one(live):
     async def story(stage):
         await stage.job("a", total_steps=100.0)
         await stage.job("b", total_steps=100.0)
@@ -144,7 +144,7 @@ def test_a_share_and_idle_workers_but_no_lease_is_a_matter_of_placement(live):
         running, waiting = sorted("ab", key=stage.status)
         await stage.act(JobAction.CANCEL, running)
         # A new question is open, so decisions wait for a moment.
-        assert await reasons(stage, waiting) == [WaitReason.PLACEMENT]
+        assert await reasons(stage, waiting) == [WaitReason.TURN]
         await stage.wait(2)
         assert stage.status(waiting) == "running"
 

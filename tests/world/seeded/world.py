@@ -20,6 +20,7 @@ from agent.logs.log_upload import UploadSettings
 from agent.loop import Agent
 from agent.machine import Machine as AgentMachine
 from agent.settings import AgentSettings
+from leasehold_testing.wait_reasons import checked_wait_reasons
 from planner.knowledge import LearnedKnowledge
 from scheduler.clock import CATCH_UP, WallClock
 from scheduler.control.facts.requests import ProjectLimits, Submission
@@ -250,7 +251,8 @@ class World:
         LOG.setLevel(logging.WARNING)
         LOG.addFilter(self.lost.said)
         try:
-            self.loop.run_until_complete(self._live())
+            with checked_wait_reasons(self.blame):
+                self.loop.run_until_complete(self._live())
         except (StalledError, SpinningError) as error:
             self.blame(str(error))
         finally:

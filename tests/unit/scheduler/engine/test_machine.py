@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leasehold_testing.answers import equal_shares, paired_shares
 from leasehold_testing.shell import VirtualShell
+from leasehold_testing.wait_reasons import checked_wait_reasons
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.configuration import (
     CONSOLIDATED,
@@ -158,6 +159,13 @@ def facts_of(event, job_under):
 
 
 NUMBERS = st.sets(st.integers(0, MOST_WORKERS), min_size=1, max_size=5)
+
+
+@pytest.fixture(autouse=True)
+def reasons_hold():
+    """After each decision, every waiting job has the reason that holds."""
+    with checked_wait_reasons(pytest.fail):
+        yield
 
 
 class EngineMachine(RuleBasedStateMachine):
