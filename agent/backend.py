@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from agent.endpoint.endpoint import Endpoint
     from agent.link.port import Link
     from agent.reconcile import Action, HeldLease
+    from scheduler.domain.lease_life import LeasePhase
     from scheduler.protocol.desired import DesiredExec, DesiredImage
-    from scheduler.protocol.reports import LeaseReport, LeaseState
+    from scheduler.protocol.reports import LeaseReport
 
 
 class ReportedWorker(Protocol):
@@ -92,7 +93,7 @@ class Backend(Protocol):
         """Return every lease for the scheduler, ascending by id."""
         ...
 
-    def states(self) -> dict[int, LeaseState]:
+    def states(self) -> dict[int, LeasePhase]:
         """Return the state of each lease's processes."""
         ...
 

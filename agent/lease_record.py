@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final
 from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Tenant
 from agent.reconcile import HeldLease
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.protocol import bounds
 from scheduler.protocol.desired import LEFT_EARLY
-from scheduler.protocol.reports import LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 
 if TYPE_CHECKING:
     from agent.logs.matching import Watch
+    from scheduler.domain.lease_life import EndReason
     from scheduler.protocol.desired import DesiredLease
-    from scheduler.protocol.reports import LeaseEnd
 
 #: How long to wait for the last figures of a lease once none of its processes runs: at most, and at
 #: least if its deadline is near.
@@ -57,7 +58,7 @@ class LeaseRecord(ABC):
     terminated_s: float | None = None
     unwanted: bool = False
     kill_s: float | None = None
-    end: LeaseEnd | None = None
+    end: EndReason | None = None
     exit_code: int | None = None
     message: str = ""
     delivered: bool = False
@@ -70,13 +71,13 @@ class LeaseRecord(ABC):
     def runs(self) -> bool:
         """Return whether its processes have been seen to run."""
 
-    def state(self) -> LeaseState:
+    def state(self) -> LeasePhase:
         """Return the state of its processes."""
         if self.end is not None:
-            return LeaseState.ENDED
+            return LeasePhase.ENDED
         if self.terminated_s is not None or self.tenant.leave_by_s is not None:
-            return LeaseState.STOPPING
-        return LeaseState.RUNNING if self.runs() else LeaseState.STARTING
+            return LeasePhase.STOPPING
+        return LeasePhase.RUNNING if self.runs() else LeasePhase.STARTING
 
     @abstractmethod
     def report(self) -> LeaseReport:

@@ -30,17 +30,10 @@ from agent.reconcile import (
 )
 from agent.settings import AgentSettings
 from agent.trees import TREES, Trees
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.reading import Reader
-from scheduler.protocol.reports import (
-    LEAVING,
-    LeaseEnd,
-    LeaseReport,
-    LeaseState,
-    NodeReport,
-    WorkerReport,
-    instance_of,
-)
+from scheduler.protocol.reports import LEAVING, LeaseReport, NodeReport, WorkerReport, instance_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -200,7 +193,7 @@ class Agent:
             self._news.set()
 
     async def _act(self) -> None:
-        states: dict[int, LeaseState] = {}
+        states: dict[int, LeasePhase] = {}
         while True:
             self._news.clear()
             held = self._backend.held()
@@ -214,7 +207,7 @@ class Agent:
             before, states = states, self._backend.states()
             if states != before:
                 self._to_report.set()
-            if any(s is LeaseState.ENDED and before.get(i) is not s for i, s in states.items()):
+            if any(s is LeasePhase.ENDED and before.get(i) is not s for i, s in states.items()):
                 self._ended.set()
             await _wait(self._news, self._sleep_s(states))
 
@@ -263,11 +256,11 @@ class Agent:
             for a in actions
         ]
 
-    def _sleep_s(self, states: Mapping[int, LeaseState]) -> float:
+    def _sleep_s(self, states: Mapping[int, LeasePhase]) -> float:
         """Return how long the loop may wait without news."""
         settings = self._settings
         wake_s = wake_at(self._view, self._backend.held(), margin_s=settings.margin_s)
-        starting = LeaseState.STARTING in states.values()
+        starting = LeasePhase.STARTING in states.values()
         most_s = min(STARTING_TICK_S, settings.tick_s) if starting else settings.tick_s
         return min(max(wake_s - self._now_s(), 0.02), most_s)
 
@@ -299,7 +292,7 @@ class Agent:
             self._serves.set()
             self._note_accepted(sent_s)
             last, last_s = report, self._now_s()
-            ended = {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}
+            ended = {r.lease_id for r in report.leases if r.state is LeasePhase.ENDED}
             self._backend.mark_delivered(ended)
             if ended:
                 self._news.set()
@@ -483,7 +476,7 @@ class Agent:
             LeaseReport(
                 lease_id=want.lease.lease_id,
                 token=want.lease.token,
-                state=LeaseState.STARTING,
+                state=LeasePhase.STARTING,
                 steps_done=want.lease.steps_done,
                 steps_live=want.lease.steps_done,
                 nonce=want.lease.nonce,
@@ -497,8 +490,8 @@ class Agent:
             LeaseReport(
                 lease_id=lease.lease_id,
                 token=lease.token,
-                state=LeaseState.ENDED,
-                reason=LeaseEnd.FAILED,
+                state=LeasePhase.ENDED,
+                reason=EndReason.FAILED,
                 message=f"the agent cannot make sense of the lease: {lease.message}",
                 nonce=lease.nonce,
             )

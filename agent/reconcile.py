@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from scheduler.domain.lease_life import LeasePhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,6 +98,13 @@ class HeldLease:
     ended: bool = False
     delivered: bool = False
 
+    @property
+    def phase(self) -> LeasePhase:
+        """Its phase. A notice can be withdrawn, so that a job with notice runs on; SIGTERM not."""
+        if self.ended:
+            return LeasePhase.ENDED
+        return LeasePhase.RUNNING if self.terminated_s is None else LeasePhase.STOPPING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
@@ -153,6 +162,17 @@ class Forget:
 
 
 Action: TypeAlias = Start | Refuse | Renew | Notice | Terminate | Kill | Forget
+
+#: Action on a held lease -> the phases in which it makes sense.
+ACTIONS_IN: Final[Mapping[type, frozenset[LeasePhase]]] = MappingProxyType(
+    {
+        Renew: frozenset({LeasePhase.RUNNING}),
+        Notice: frozenset({LeasePhase.RUNNING}),
+        Terminate: frozenset({LeasePhase.RUNNING}),
+        Kill: frozenset({LeasePhase.RUNNING, LeasePhase.STOPPING}),
+        Forget: frozenset({LeasePhase.ENDED}),
+    }
+)
 
 
 def accept_desired(view: DesiredView, desired: Desired, *, sent_s: float) -> DesiredView:
@@ -213,7 +233,11 @@ def decide_actions(
     Returns:
         the actions, those that end something first.
     """
-    stopping = [action for lease in held for action in _continue(view, lease, now_s, margin_s)]
+    stopping: list[Action] = []
+    for lease in held:
+        actions = _continue(view, lease, now_s, margin_s)
+        assert all(lease.phase in ACTIONS_IN[type(action)] for action in actions)
+        stopping += actions
     return (*stopping, *_starts(view, held, now_s, margin_s))
 
 

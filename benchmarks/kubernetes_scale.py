@@ -35,8 +35,8 @@ from agent.kubernetes.names import LEASE
 from agent.kubernetes.node.workers import NodeInventory
 from agent.kubernetes.pods.pods import PodSettings
 from agent.reconcile import Forget, Start, Terminate, WantedLease
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.protocol.desired import DesiredLease
-from scheduler.protocol.reports import LeaseState
 
 # The control plane and the fake nodes are those of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "kubernetes"))
@@ -96,7 +96,7 @@ class Node:
             if lease_id not in present and busy.isdisjoint(want.lease.workers):
                 self.backend.perform(Start(wanted=want))
         for lease_id, state in self.backend.states().items():
-            if state is LeaseState.RUNNING:
+            if state is LeasePhase.RUNNING:
                 self.running_s.setdefault(lease_id, now_s)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.auth.tokens import hash_secret, new_secret
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, Projections
 from scheduler.store.protocol import Entry
 from scheduler.store.rows import TokenRow

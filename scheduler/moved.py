@@ -1,4 +1,4 @@
-"""Old names of modules that plugins may import; they warn, and go with the release after 0.3.0."""
+"""Old names that plugins may import; they warn, and go with the release after 0.3.0."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 import warnings
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
 #: Old name -> new name.
@@ -88,3 +88,26 @@ def find_moved_modules() -> None:
     """Let imports find modules under their old names."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.append(MovedModules())
+
+
+def moved_names(module: str, moved: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module that finds names which have moved, and warns.
+
+    Args:
+        module: its name.
+        moved: old name -> module and name of today.
+    """
+
+    def find(name: str) -> Any:
+        place = moved.get(name)
+        if place is None:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        warnings.warn(
+            f"{module}.{name} is now {place}; the old name goes with the release after 0.3.0",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        home, _, today = place.rpartition(".")
+        return getattr(importlib.import_module(home), today)
+
+    return find

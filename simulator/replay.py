@@ -34,7 +34,8 @@ from scheduler.control.facts.requests import Submission
 from scheduler.domain.answers import Solved, check_answer
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import Leases, RevokeReason
+from scheduler.domain.lease import Leases
+from scheduler.domain.lease_life import RevokeReason
 from scheduler.domain.throughputs.ways import CatalogueKey, mixed_rate
 from scheduler.errors import InputError, LeaseholdError, SolveError
 from scheduler.protocol.desired import MARGIN_S

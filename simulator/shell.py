@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scheduler.control.facts.facts import LeaseUntold, NodeReported, NodesHeard
-from scheduler.protocol.reports import LeaseState
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.runtime.desired_sets import DesiredSets
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Shell:
 
 def _held(node: SimulatedNode) -> list[tuple[int, object, bool]]:
     """Return the part of a node's lease reports that is news."""
-    waiting = [(want, LeaseState.STARTING, False) for want in node.view.wanted]
+    waiting = [(want, LeasePhase.STARTING, False) for want in node.view.wanted]
     return [(i, run.end, run.noticed) for i, run in node.runs.items()] + [
         one for one in waiting if one[0] not in node.runs
     ]

@@ -13,7 +13,8 @@ import numpy as np
 
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason, Leases, RevokeReason
+from scheduler.domain.lease import Leases
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.state.state import PLAN
 from scheduler.errors import LeaseholdError, SolveError

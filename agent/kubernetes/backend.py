@@ -42,9 +42,9 @@ from agent.kubernetes.pods.watch import PodWatch
 from agent.lease_record import tenant_of
 from agent.logs.log_files import SENT, make_log_folder
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import clean_text
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     from agent.kubernetes.pods.pods import PodSettings
     from agent.link.port import Link
     from agent.reconcile import Action, HeldLease, WantedLease
+    from scheduler.domain.lease_life import LeasePhase
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
-    from scheduler.protocol.reports import LeaseReport, LeaseState
+    from scheduler.protocol.reports import LeaseReport
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -201,7 +202,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         """Return every lease for the scheduler, ascending by id."""
         return tuple(record.safe_report() for _, record in sorted(self._records.items()))
 
-    def states(self) -> dict[int, LeaseState]:
+    def states(self) -> dict[int, LeasePhase]:
         """Return the state of each lease's pod."""
         return {lease_id: record.state() for lease_id, record in self._records.items()}
 
@@ -273,7 +274,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         if isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
-            self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)
+            self._refuse(action.wanted, EndReason.RELEASED, action.message)
         elif isinstance(action, Forget):
             self._forget(action.lease_id)
         else:
@@ -305,10 +306,10 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         except InputError as error:
             record.output_over = True
             no_worker = any(not 0 <= w < len(self._inventory.workers) for w in lease.workers)
-            record.close(LeaseEnd.LOST if no_worker else LeaseEnd.FAILED, str(error))
+            record.close(EndReason.LOST if no_worker else EndReason.FAILED, str(error))
             self._on_change()
 
-    def _refuse(self, wanted: WantedLease, end: LeaseEnd, message: str) -> None:
+    def _refuse(self, wanted: WantedLease, end: EndReason, message: str) -> None:
         record = self._new_record(wanted)
         record.output_over = True
         record.close(end, message)
@@ -380,7 +381,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
             return the_code(await self._link.code(record.lease.lease_id), record.lease)
         except InputError as error:
             why = clean_text(f"its uploaded code cannot be fetched: {error}")
-            self._give_up(record, LeaseEnd.FAILED, "", why)
+            self._give_up(record, EndReason.FAILED, "", why)
             raise
 
     # -- events of the watches ---------------------------------------------------------------------
@@ -482,11 +483,11 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         word, message = look.reason_code, look.message
         late = stalled_launch(look, waited_s=lease_clock_s() - record.step_s, bounds=self._bounds)
         if late is not None:
-            end, (word, message) = LeaseEnd.LOST, late
+            end, (word, message) = EndReason.LOST, late
         if end is not None:
             self._give_up(record, end, word, message)
 
-    def _give_up(self, record: PodRecord, end: LeaseEnd, word: str, message: str) -> None:
+    def _give_up(self, record: PodRecord, end: EndReason, word: str, message: str) -> None:
         """End a lease that cannot start, once its pod is gone and its workers are free."""
         if record.orders.terminated:
             return
@@ -584,14 +585,14 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         waited_s = lease_clock_s() - record.troubled_s
         if isinstance(error, AdmissionRefusedError):
             record.output_over = True
-            record.close(LeaseEnd.FAILED, str(error))
+            record.close(EndReason.FAILED, str(error))
         elif waited_s > self._bounds.trouble_s:
             if isinstance(error, KubernetesUnreachableError):
                 # The pod may exist all the same: the lease ends when the server reports the pods.
-                self._give_up(record, LeaseEnd.LOST, word, str(error))
+                self._give_up(record, EndReason.LOST, word, str(error))
             else:
                 record.output_over = True
-                record.close(LeaseEnd.LOST, str(error))
+                record.close(EndReason.LOST, str(error))
         self._on_change()
         if isinstance(error, PermissionDeniedError):
             _log.error("lease %d: %s; see the Role of this agent", record.lease.lease_id, error)

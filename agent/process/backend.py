@@ -42,9 +42,9 @@ from agent.process.steps_file import StepsFile
 from agent.process.supervisor import start_ticks
 from agent.process.work_folders import WorkFolders
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.protocol.desired import to_dict
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from agent.gpus.inventory import Inventory
     from agent.process.cells.confinement import Confinement
     from agent.reconcile import Action, HeldLease, WantedLease
+    from scheduler.domain.lease_life import LeasePhase
     from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
-    from scheduler.protocol.reports import LeaseReport, LeaseState
+    from scheduler.protocol.reports import LeaseReport
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -206,7 +207,7 @@ class ProcessBackend(IsolatedBackend[Record]):
         """Return every lease for the scheduler, ascending by id."""
         return tuple(record.safe_report() for _, record in sorted(self._records.items()))
 
-    def states(self) -> dict[int, LeaseState]:
+    def states(self) -> dict[int, LeasePhase]:
         """Return the state of each lease's processes."""
         return {lease_id: record.state() for lease_id, record in self._records.items()}
 
@@ -222,11 +223,11 @@ class ProcessBackend(IsolatedBackend[Record]):
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Start) and action.fault:
-            self._refuse(action.wanted, LeaseEnd.FAILED, action.fault)
+            self._refuse(action.wanted, EndReason.FAILED, action.fault)
         elif isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
-            self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)
+            self._refuse(action.wanted, EndReason.RELEASED, action.message)
         elif isinstance(action, Forget):
             self._forget(action.lease_id)
         else:
@@ -281,11 +282,11 @@ class ProcessBackend(IsolatedBackend[Record]):
         try:
             devices = self._inventory.environment(lease.workers)
         except InputError as error:
-            self._refuse(wanted, LeaseEnd.LOST, str(error))
+            self._refuse(wanted, EndReason.LOST, str(error))
             return
         confinement = self._confinement
         if confinement is not None and (fault := confinement.fault(lease)):
-            self._refuse(wanted, LeaseEnd.FAILED, fault)
+            self._refuse(wanted, EndReason.FAILED, fault)
             return
         if confinement is not None and lease.uid is None:
             _log.warning(
@@ -400,7 +401,7 @@ class ProcessBackend(IsolatedBackend[Record]):
         """Return the file of a supervisor's errors; kept as long as its job's logs."""
         return self.logs_dir / str(lease_id) / "supervisor.log"
 
-    def _refuse(self, wanted: WantedLease, reason: LeaseEnd, message: str) -> None:
+    def _refuse(self, wanted: WantedLease, reason: EndReason, message: str) -> None:
         record = self._remember(wanted)
         record.end, record.message = reason, message
         try:
@@ -461,7 +462,7 @@ class ProcessBackend(IsolatedBackend[Record]):
         with contextlib.suppress(NotADirectoryError, FileNotFoundError):  # it never began
             if self._clear(record):
                 return  # the next check comes soon
-        record.end, record.message = LeaseEnd.LOST, record.failure
+        record.end, record.message = EndReason.LOST, record.failure
         record.blame_disk(disk_problem(self._state_dir))
         self._endpoint.dismiss(record.lease.lease_id)
         if record.supervisor_pid is not None:
@@ -483,10 +484,10 @@ class ProcessBackend(IsolatedBackend[Record]):
         if group is not None:
             remove_groups([Path(name) for name in group["folders"]])
         record.close()
-        if record.end is LeaseEnd.LOST and not record.overdue:
+        if record.end is EndReason.LOST and not record.overdue:
             log = self._supervisor_log(record.lease.lease_id)
             record.message = f"{record.message}; see {log} on node {self._node}"
-        if record.end in {LeaseEnd.LOST, LeaseEnd.FAILED}:
+        if record.end in {EndReason.LOST, EndReason.FAILED}:
             record.blame_disk(disk_problem(self._state_dir))
         self._matching.drop(record.lease.lease_id)
         self._endpoint.dismiss(record.lease.lease_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from scheduler.domain.lease_life import EndReason
 from scheduler.protocol.desired import LEFT_EARLY
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ def classify_ending(
     unwanted: bool,
     steps_done: int,
     total_steps: int | None,
-) -> tuple[LeaseEnd, str]:
+) -> tuple[EndReason, str]:
     """Return why it ended, and a message for people.
 
     Once SIGTERM was sent because the lease ends, nothing that the job does is its failure.
@@ -34,9 +34,9 @@ def classify_ending(
         total_steps: steps of the whole job; None if unknown.
     """
     if ending is None:
-        return LeaseEnd.LOST, "the processes vanished without a trace"
+        return EndReason.LOST, "the processes vanished without a trace"
     if ending["error"]:
-        return LeaseEnd.FAILED, str(ending["error"])
+        return EndReason.FAILED, str(ending["error"])
     code = ending["code"]
     assert isinstance(code, int)
     preempted = bool(ending["terminated"] or ending["expired"])
@@ -45,27 +45,27 @@ def classify_ending(
     # reports steps and exits with 0 after a notice was preempted.
     unasked = not preempted and (total_steps is None or not noticed)
     if code == 0 and (complete or unasked):
-        return LeaseEnd.COMPLETED, ""
+        return EndReason.COMPLETED, ""
     if preempted:
         by_force = "it did not leave in time and was killed" if ending["killed"] else ""
-        return (LeaseEnd.CANCELLED if unwanted else LeaseEnd.RELEASED), by_force
+        return (EndReason.CANCELLED if unwanted else EndReason.RELEASED), by_force
     if code in {0, LEFT_EARLY}:
-        return LeaseEnd.RELEASED, ""
+        return EndReason.RELEASED, ""
     return _failure(code, ending)
 
 
-def _failure(code: int, ending: Mapping[str, object]) -> tuple[LeaseEnd, str]:
+def _failure(code: int, ending: Mapping[str, object]) -> tuple[EndReason, str]:
     kills = ending["oom_kills"]
     if kills and ending.get("oom_own"):
-        return LeaseEnd.OOM, "killed by the kernel at the lease's limit of host memory"
+        return EndReason.OOM, "killed by the kernel at the lease's limit of host memory"
     if code in _KILLED and kills != 0 and not ending["killed"]:
         seen = "the kernel counted it" if kills else "guessed from SIGKILL, no counter is visible"
-        return LeaseEnd.OOM, f"killed for lack of host memory ({seen})"
+        return EndReason.OOM, f"killed for lack of host memory ({seen})"
     if ending["memory_error"]:
-        return LeaseEnd.OOM, "stderr ends with an out-of-memory error"
+        return EndReason.OOM, "stderr ends with an out-of-memory error"
     if code < 0:
-        return LeaseEnd.FAILED, f"ended by {_signal_name(-code)}"
-    return LeaseEnd.FAILED, f"exit code {code}"
+        return EndReason.FAILED, f"ended by {_signal_name(-code)}"
+    return EndReason.FAILED, f"exit code {code}"
 
 
 def _signal_name(number: int) -> str:

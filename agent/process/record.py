@@ -10,10 +10,11 @@ from agent.clock import lease_clock_s
 from agent.disk import DISK_FULL
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify_ending
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol.desired import lease_from_dict
 from scheduler.protocol.reading import Reader
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 
 if TYPE_CHECKING:
     from agent.process.lease_files import LeaseFolder
@@ -86,7 +87,7 @@ class Record(LeaseRecord):
             deadline_s=control.number("deadline_s"),
             terminated_s=control.optional("terminated_s", control.number),
             unwanted=control.flag("unwanted"),
-            end=LeaseEnd(reason) if reason in set(LeaseEnd) else None,
+            end=EndReason(reason) if reason in set(EndReason) else None,
             message=refused.words("message"),
             uid=lease.uid if (folder.path / "own").is_dir() else None,
         )
@@ -106,10 +107,10 @@ class Record(LeaseRecord):
             },
         )
 
-    def state(self) -> LeaseState:
+    def state(self) -> LeasePhase:
         """Return the state of its processes; those being killed count as stopping."""
         if self.end is None and self.clearing_s is not None:
-            return LeaseState.STOPPING
+            return LeasePhase.STOPPING
         return super().state()
 
     def report(self) -> LeaseReport:
@@ -134,7 +135,7 @@ class Record(LeaseRecord):
         )
 
     def _reason_code(self) -> str:
-        if self.overdue and self.end is LeaseEnd.LOST:
+        if self.overdue and self.end is EndReason.LOST:
             return "NotStarted"
         return DISK_FULL if self.disk_problem else ""
 
@@ -167,7 +168,7 @@ class Record(LeaseRecord):
         Args:
             problem: see ``agent.disk``; empty if there was none.
         """
-        if problem and self.end in {LeaseEnd.LOST, LeaseEnd.FAILED}:
+        if problem and self.end in {EndReason.LOST, EndReason.FAILED}:
             self.disk_problem = problem
             self.message = "; ".join(filter(None, (self.message, problem)))
 
@@ -184,10 +185,10 @@ class Record(LeaseRecord):
             steps_done=self.tenant.steps_done,
             total_steps=self.lease.total_steps,
         )
-        if self.overdue and self.end is not LeaseEnd.COMPLETED:
-            self.end, self.message = LeaseEnd.LOST, self.overdue
+        if self.overdue and self.end is not EndReason.COMPLETED:
+            self.end, self.message = EndReason.LOST, self.overdue
         self.exit_code = None if ending is None or ending["error"] else ending["code"]
-        if self.end is LeaseEnd.COMPLETED and self.lease.total_steps is not None:
+        if self.end is EndReason.COMPLETED and self.lease.total_steps is not None:
             self.advance(self.lease.total_steps, self.lease.total_steps)
 
     @property

@@ -17,7 +17,7 @@ from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.jobs.fields import Word
 from scheduler.domain.jobs.job import JobStatus, counts_between
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 from scheduler.views.types import LiveJob
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def event_answer(row: HistoryRow, principal: Principal) -> dict[str, Any]:
 def _category(data: Mapping[str, Any]) -> str | None:
     """Return the category of a lease's end, even for lines of earlier releases."""
     trouble = data.get("trouble")
-    found = category_of(LeaseEnd(data["reason"]), Trouble(trouble) if trouble else None)
+    found = category_of(EndReason(data["reason"]), Trouble(trouble) if trouble else None)
     return None if found is None else found.value
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, create_model
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 
 F = TypeVar("F", bound=BaseModel)
 

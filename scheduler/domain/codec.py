@@ -40,7 +40,8 @@ from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.jobs.job import Job, JobStatus
 from scheduler.domain.jobs.spec import JobSpec
-from scheduler.domain.lease import EndReason, Lease, Leases, RevokeReason
+from scheduler.domain.lease import Lease, Leases
+from scheduler.domain.lease_life import EndReason, LeasePhase, RevokeReason
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.quota import Caps, IdleQuota, Quota
 from scheduler.domain.reservation import Reservation
@@ -54,7 +55,7 @@ VERSION: Final = 1
 DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Entity, Problem),
     *(Quota, IdleQuota, Caps),
-    *(Lease, Leases, EndReason, RevokeReason),
+    *(Lease, Leases, EndReason, LeasePhase, RevokeReason),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
     *(JobSpec, WaitReason, Trouble, Reservation),
     *(Cause, FactKind, Ground, Occasion),

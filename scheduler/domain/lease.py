@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from scheduler.moved import moved_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,28 +18,6 @@ if TYPE_CHECKING:
 
 #: Hexadecimal digits of a lease's nonce.
 NONCE_LENGTH: Final = 16
-
-
-class EndReason(enum.StrEnum):
-    """Why a lease ended."""
-
-    COMPLETED = "completed"  #: the job has done all its steps
-    RELEASED = "released"  #: given back after a revocation or at the deadline
-    FAILED = "failed"  #: the job itself failed
-    LOST = "lost"  #: a worker under it was lost
-    CANCELLED = "cancelled"  #: the job was cancelled or held
-
-
-class RevokeReason(enum.StrEnum):
-    """Why a lease is revoked before its deadline."""
-
-    OUTBID = "outbid"  #: others are to have the workers in the next round
-    WORKER_LOST = "worker lost"  #: a worker under it was lost
-    CANCEL = "cancel"  #: a user cancelled the job
-    HOLD = "hold"  #: a user holds the job
-    REQUEUE = "requeue"  #: a user requeued the job
-    DRAIN = "drain"  #: its node is drained
-    NOT_STARTED = "not started"  #: it did not run within its bound
 
 
 def nonce_of(job_id: str, attempt: int, start_s: float) -> str:
@@ -153,3 +132,10 @@ class Leases:
             start_s=self.start_s,
             deadline_s=self.deadline_s,
         )
+
+
+#: The enumerations were here in 0.2.0.
+__getattr__ = moved_names(
+    __name__,
+    {name: f"scheduler.domain.lease_life.{name}" for name in ("EndReason", "RevokeReason")},
+)

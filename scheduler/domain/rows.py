@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.domain.jobs.job import JobStatus
-    from scheduler.domain.lease import EndReason
+    from scheduler.domain.lease_life import EndReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

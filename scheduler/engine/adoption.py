@@ -17,7 +17,8 @@ from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason, Lease, RevokeReason
+from scheduler.domain.lease import Lease
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.snapshot import dump, restore
 from scheduler.engine.state.restart_costs import set_restarts

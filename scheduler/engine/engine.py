@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.lease_life import PhaseWatch
 from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.events.validation import Checker
 from scheduler.engine.rounds.allocation import build_problem
@@ -80,6 +81,7 @@ class Engine:
             time_dependent=time_dependent,
             usage_half_life_s=usage_half_life_s,
         )
+        self._phases = PhaseWatch()
 
     # -- properties for readers -----------------------------------------------------------------
 
@@ -568,6 +570,7 @@ class Engine:
         jobs.check_invariants()
         book.check_invariants()
         fleet.check_invariants()
+        self._phases.check(book.phases())
         held = {int(lease) for lease in jobs["lease"] if lease != NONE}
         if held != set(book.leases):
             raise InvariantError(f"jobs hold leases {held}, in force are {set(book.leases)}")

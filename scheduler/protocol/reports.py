@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import marshal
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from scheduler.domain.lease_life import EndReason, LeasePhase
+from scheduler.moved import moved_names
 from scheduler.protocol import bounds
 from scheduler.protocol.gpu_use import GpuUse, read_gpu_use
 from scheduler.protocol.learning import Learning, read_learning
@@ -17,32 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class LeaseState(enum.StrEnum):
-    """States of the processes under a lease."""
-
-    STARTING = "starting"  #: being launched
-    RUNNING = "running"
-    STOPPING = "stopping"  #: ordered to leave
-    ENDED = "ended"  #: no process is left
-
-
-class LeaseEnd(enum.StrEnum):
-    """Why the processes under a lease ended."""
-
-    COMPLETED = "completed"  #: the job has done all its steps
-    RELEASED = "released"  #: preempted: by notice, at the deadline, or it left by itself
-    FAILED = "failed"  #: the job itself failed
-    LOST = "lost"  #: the processes vanished: reboot, a worker gone, a supervisor killed
-    OOM = "oom"  #: out of memory, on the host or on the accelerator
-    CANCELLED = "cancelled"  #: the lease went out of the desired set while it ran
-
-
 #: The form of ``NodeReport.place``.
 PLACE = re.compile(r"[A-Za-z0-9-]{1,64}(/[A-Za-z0-9-]{1,64}){2}")
 #: Problem of every worker while an agent is stopped together with its jobs: they leave in time.
 LEAVING = "the agent on this node is being stopped"
 
-_STATES, _ENDS = frozenset(LeaseState), frozenset(LeaseEnd)
+_STATES: Final = (
+    LeasePhase.STARTING,
+    LeasePhase.RUNNING,
+    LeasePhase.STOPPING,
+    LeasePhase.ENDED,
+)
+_ENDS = frozenset(EndReason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +63,8 @@ class LeaseReport:
 
     lease_id: int
     token: int
-    state: LeaseState
-    reason: LeaseEnd | None = None
+    state: LeasePhase
+    reason: EndReason | None = None
     exit_code: int | None = None
     steps_done: int = 0
     steps_live: int = 0
@@ -275,17 +262,17 @@ def _lease_reports(message: Reader) -> tuple[LeaseReport, ...]:
 def _lease_report(item: Reader) -> LeaseReport:
     state = item.text("state")
     if state not in _STATES:
-        raise item.refuse("state", f"one of {', '.join(LeaseState)}")
+        raise item.refuse("state", f"one of {', '.join(_STATES)}")
     reason = item.optional("reason", item.text)
     if reason is not None and reason not in _ENDS:
-        raise item.refuse("reason", f"null or one of {', '.join(LeaseEnd)}")
-    if (state == LeaseState.ENDED) != (reason is not None):
+        raise item.refuse("reason", f"null or one of {', '.join(EndReason)}")
+    if (state == LeasePhase.ENDED) != (reason is not None):
         raise item.refuse("reason", "given for an ended lease and for no other")
     return LeaseReport(
         lease_id=item.integer("lease_id"),
         token=item.integer("token"),
-        state=LeaseState(state),
-        reason=None if reason is None else LeaseEnd(reason),
+        state=LeasePhase(state),
+        reason=None if reason is None else EndReason(reason),
         exit_code=_exit_code(item),
         steps_done=_steps(item, "steps_done"),
         steps_live=_steps(item, "steps_live"),
@@ -324,3 +311,13 @@ def _seconds(item: Reader, name: str) -> float | None:
 
 def _devices(item: Reader) -> Callable[[str], tuple[str, ...]]:
     return lambda name: item.texts(name, most=bounds.MOST_DEVICES, longest=bounds.LONGEST_NAME)
+
+
+#: Two enumerations of 0.2.0 are now one, and the phases of a lease.
+__getattr__ = moved_names(
+    __name__,
+    {
+        "LeaseEnd": "scheduler.domain.lease_life.EndReason",
+        "LeaseState": "scheduler.domain.lease_life.LeasePhase",
+    },
+)

@@ -19,6 +19,7 @@ from scheduler.control.facts.requests import Submitted
 from scheduler.control.jobs.actions import try_act
 from scheduler.control.jobs.submit import first_fit
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
@@ -33,7 +34,6 @@ from scheduler.errors import (
 )
 from scheduler.logs.following import OutputReader
 from scheduler.logs.logbook import LogBook
-from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.cluster_admin import ClusterAdmin
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driver.leadership import LeaderKeeper
@@ -534,7 +534,7 @@ class LiveService(ClusterAdmin):
         """Take in a report; ends of leases are durable on return."""
         await self._tell(
             NodeReported(report=report, address=address, version=version, enrolled=enrolled),
-            patient=1 + sum(lease.state is LeaseState.ENDED for lease in report.leases),
+            patient=1 + sum(lease.state is LeasePhase.ENDED for lease in report.leases),
         )
 
     async def append_log(

@@ -14,7 +14,7 @@ import orjson
 
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.rows import (
     AttemptRow,
     HistoryRow,

@@ -20,7 +20,7 @@ from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.facts.reasons import BITS, WaitReason, reasons_in
 from scheduler.domain.facts.troubles import REMEDIES, trouble_of
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import RevokeReason
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.views.dues import Fairness, fairness_of
 from scheduler.views.explain_protection import (

@@ -9,8 +9,8 @@ from scheduler.control.leases.launches import LONG_LAUNCHES
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.facts.troubles import REMEDIES, Trouble
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.limits.reservations import RELEASED
-from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 from scheduler.views.explain import SOMEBODY
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.views.types import Explanation
 
 #: Ends of an attempt that other causes cut short: a job that saves nothing loses its work.
-_CUT_SHORT = frozenset({LeaseEnd.RELEASED, LeaseEnd.LOST, LeaseEnd.CANCELLED})
+_CUT_SHORT = frozenset({EndReason.RELEASED, EndReason.LOST, EndReason.CANCELLED})
 
 
 def with_history(
@@ -151,7 +151,7 @@ def last_end(explanation: Explanation, store: Store) -> Explanation:
         return explanation
     explanation = replace(explanation, ended=ended.cause)
     if not told or told not in set(Trouble):
-        own = ended.data.get("reason") == LeaseEnd.FAILED
+        own = ended.data.get("reason") == EndReason.FAILED
         failed = own or explanation.status is JobStatus.FAILED
         return _with_last_words(explanation, ended.data) if failed else explanation
     trouble = Trouble(told)

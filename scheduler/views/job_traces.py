@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.jobs.trace_ids import span_id, trace_id
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 from scheduler.views.history_kinds import EventKind
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _BAD_JOB_ENDS: Final = frozenset({EventKind.JOB_FAILED, EventKind.JOB_REFUSED})
 _JOB_ENDS: Final = _BAD_JOB_ENDS | {EventKind.JOB_COMPLETED, EventKind.JOB_CANCELLED}
-_BAD_LEASE_ENDS: Final = frozenset({LeaseEnd.FAILED, LeaseEnd.LOST, LeaseEnd.OOM})
+_BAD_LEASE_ENDS: Final = frozenset({EndReason.FAILED, EndReason.LOST, EndReason.OOM})
 #: Kinds of history rows that end a span.
 SPAN_ENDS: Final = _JOB_ENDS | {EventKind.LEASE_GRANTED, EventKind.LEASE_ENDED}
 

@@ -14,6 +14,7 @@ from scheduler.control.facts.requests import NodeAction, ProjectLimits
 from scheduler.control.leases.progress import shown_steps
 from scheduler.control.nodes.health import doubt_in_words
 from scheduler.control.nodes.inventory import in_words
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.engine.state.preemption_protection import WORTH_TELLING
 from scheduler.views.dues import dues_of_projects, fairness_of, received_shares, shares_of
 from scheduler.views.explain import reason_of
@@ -99,7 +100,7 @@ def lease_views(view: PublishedState, *, now_s: float) -> tuple[LeaseView, ...]:
 def _lease(view: PublishedState, live: LiveLease, *, now_s: float) -> LeaseView:
     lease = live.lease
     record = view.jobs.by_id.get(lease.job_id)
-    running = "granted" if live.running_s is None else "running"
+    phase = LeasePhase.GRANTED if live.phase is LeasePhase.STARTING else live.phase
     return LeaseView(
         lease_id=lease.lease_id,
         job_id=lease.job_id,
@@ -110,7 +111,7 @@ def _lease(view: PublishedState, live: LiveLease, *, now_s: float) -> LeaseView:
         nodes=tuple(dict.fromkeys(live.nodes)),
         start_s=lease.start_s,
         deadline_s=live.deadline_s,
-        state="stopping" if live.revoked else running,
+        state=phase.value,
         steps_done=live.steps_live if record is None else shown_steps(view, live, now_s=now_s),
         owner="" if record is None else record.owner,
         gpu_use=live.use,

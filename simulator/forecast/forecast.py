@@ -27,7 +27,7 @@ from scheduler.control.jobs.table import restart_costs
 from scheduler.control.leases.progress import keeps_steps, own_speed, steps_now
 from scheduler.control.state.control_copy import state_of
 from scheduler.domain.jobs.job import ALMOST_DONE, JobStatus
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.domain.throughputs.ways import Source
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError

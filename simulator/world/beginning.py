@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from scheduler.control.admission import Admission
     from scheduler.domain.arrays import FloatArray
-    from scheduler.domain.lease import EndReason, Lease
+    from scheduler.domain.lease import Lease
+    from scheduler.domain.lease_life import EndReason
     from scheduler.engine.engine import Engine
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
-from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap
 from traces.yaml_file import read_yaml
 
@@ -90,7 +90,7 @@ _LIMITS = {
 }
 _LISTS = ("outages", "mishaps")
 #: End of a job by a mishap -> its node's report.
-_ENDS = {"failed": LeaseEnd.FAILED, "out_of_memory": LeaseEnd.OOM}
+_ENDS = {"failed": EndReason.FAILED, "out_of_memory": EndReason.OOM}
 
 
 def read_failures(path: str | None) -> FailureModel:

@@ -26,8 +26,9 @@ from agent.reconcile import (
     view_of_adopted,
     wake_at,
 )
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol.desired import LEFT_EARLY
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import LeaseReport, NodeReport, WorkerReport
 from simulator.world.overheads import Overhead
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Mishap:
     """
 
     steps: float
-    end: LeaseEnd = LeaseEnd.FAILED
+    end: EndReason = EndReason.FAILED
     node: str = ""
 
 
@@ -137,7 +138,7 @@ class SimulatedWorld:
             job_id = run.lease.job_id
             done = self.executed.get(job_id, 0.0) + run.done - run.first
             self.executed[job_id] = done
-            if run.end is LeaseEnd.COMPLETED:
+            if run.end is EndReason.COMPLETED:
                 self.completions[job_id] = self.completions.get(job_id, 0) + 1
 
 
@@ -180,7 +181,7 @@ class SimulatedRun:
     noticed: bool = False
     terminated_s: float | None = None
     unwanted: bool = False
-    end: LeaseEnd | None = None
+    end: EndReason | None = None
     exit_code: int | None = None
     message: str = ""
     delivered: bool = False
@@ -316,7 +317,7 @@ class SimulatedNode:
         """Mark the ends in a report as delivered."""
         for lease in report.leases:
             run = self.runs.get(lease.lease_id)
-            if run is not None and lease.state is LeaseState.ENDED:
+            if run is not None and lease.state is LeasePhase.ENDED:
                 run.delivered = True
         self.act()
 
@@ -328,7 +329,7 @@ class SimulatedNode:
         for run in self._alive():
             if local in run.lease.workers:
                 self._checkpoint(run, self.world.now_s())
-                self._end(run, LeaseEnd.LOST, message=problem)
+                self._end(run, EndReason.LOST, message=problem)
 
     def mend_worker(self, local: int) -> None:
         """Bring a lost worker back."""
@@ -344,13 +345,13 @@ class SimulatedNode:
         """Lose every process; the records of the leases are still on the disk."""
         for run in self._alive():
             self._checkpoint(run, self.world.now_s())
-            self._end(run, LeaseEnd.LOST, message="the processes vanished")
+            self._end(run, EndReason.LOST, message="the processes vanished")
         self.restart_agent(crashed=True)
 
     def wipe(self) -> None:
         """Lose every process and every record, as a new machine of the same name."""
         for run in self._alive():
-            self._end(run, LeaseEnd.LOST)
+            self._end(run, EndReason.LOST)
         self.runs.clear()
         self.view = DesiredView()
         self._begin_incarnation()
@@ -377,7 +378,7 @@ class SimulatedNode:
                 self._start(action)
             case Refuse():
                 run = self._new_run(action.wanted.lease, action.wanted.deadline_s)
-                run.end, run.message, run.done = LeaseEnd.RELEASED, action.message, run.first
+                run.end, run.message, run.done = EndReason.RELEASED, action.message, run.first
             case Forget():
                 del self.runs[action.lease_id]
             case Renew():
@@ -473,10 +474,10 @@ class SimulatedNode:
                 self._end(run, mishap.end, exit_code=1, message="a mishap")
             elif run.fails_s <= now_s:
                 self._checkpoint(run, now_s)
-                self._end(run, LeaseEnd.FAILED, exit_code=1, message="it failed by itself")
+                self._end(run, EndReason.FAILED, exit_code=1, message="it failed by itself")
             elif run.finish_s <= now_s:
                 self._save(run, run.total)
-                self._end(run, LeaseEnd.COMPLETED, exit_code=0)
+                self._end(run, EndReason.COMPLETED, exit_code=0)
             elif run.leaves_s <= now_s:
                 self._save(run, run.steps(now_s))
                 heeds = run.lease.job_id not in self.world.unsaved
@@ -487,9 +488,9 @@ class SimulatedNode:
             ended = True
         return ended
 
-    def _told(self, run: SimulatedRun) -> LeaseEnd:
+    def _told(self, run: SimulatedRun) -> EndReason:
         """Return how the end of a job counts that left because it had to."""
-        return LeaseEnd.CANCELLED if run.unwanted else LeaseEnd.RELEASED
+        return EndReason.CANCELLED if run.unwanted else EndReason.RELEASED
 
     def _mishap(self, run: SimulatedRun) -> Mishap | None:
         for mishap in self.world.mishaps.get(run.lease.job_id, ()):
@@ -522,7 +523,7 @@ class SimulatedNode:
             saved[run.lease.job_id] = max(run.saved, saved.get(run.lease.job_id, 0.0))
 
     def _end(
-        self, run: SimulatedRun, end: LeaseEnd, *, exit_code: int | None = None, message: str = ""
+        self, run: SimulatedRun, end: EndReason, *, exit_code: int | None = None, message: str = ""
     ) -> None:
         run.done = run.steps(self.world.now_s())
         run.end, run.exit_code, run.message = end, exit_code, message
@@ -543,7 +544,7 @@ class SimulatedNode:
                 yield LeaseReport(
                     lease_id=lease.lease_id,
                     token=lease.token,
-                    state=LeaseState.STARTING,
+                    state=LeasePhase.STARTING,
                     steps_done=lease.steps_done,
                     steps_live=lease.steps_done,
                     nonce=lease.nonce,
@@ -551,14 +552,14 @@ class SimulatedNode:
                 )
 
     def _lease_report(self, run: SimulatedRun, now_s: float) -> LeaseReport:
-        state = LeaseState.RUNNING if not run.noticed else LeaseState.STOPPING
+        state = LeasePhase.RUNNING if not run.noticed else LeasePhase.STOPPING
         silent = run.lease.job_id in self.world.silent
         live = 0.0 if silent else max(run.steps(now_s), run.saved)
         image_s, launch_s, ready_s = self.launch
         return LeaseReport(
             lease_id=run.lease.lease_id,
             token=run.lease.token,
-            state=state if run.end is None else LeaseState.ENDED,
+            state=state if run.end is None else LeasePhase.ENDED,
             reason=run.end,
             exit_code=run.exit_code,
             steps_done=self._steps(0.0 if silent else run.saved),

@@ -10,8 +10,8 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any
 
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol import bounds
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     import random
@@ -99,13 +99,13 @@ class Messages:
     def lease(self, lease_id: int, token: int) -> dict[str, Any]:
         """Return a lease's report."""
         draw = self.random
-        state = draw.choice((*LeaseState, LeaseState.RUNNING, LeaseState.RUNNING))
+        state = draw.choice((*LeasePhase, LeasePhase.RUNNING, LeasePhase.RUNNING))
         least, most = bounds.LEAST_EXIT_CODE, bounds.MOST_EXIT_CODE
         return {
             "lease_id": lease_id,
             "token": token,
             "state": state.value,
-            "reason": draw.choice(list(LeaseEnd)).value if state is LeaseState.ENDED else None,
+            "reason": draw.choice(list(EndReason)).value if state is LeasePhase.ENDED else None,
             "exit_code": self.maybe(
                 draw.choice((0, 1, -9, least, most, draw.randint(least, most)))
             ),

@@ -21,8 +21,8 @@ import pytest
 from agent.settings import AgentSettings
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol.desired import Desired, DesiredLease
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"
 QUICK = AgentSettings(
@@ -91,7 +91,7 @@ class Node:
         return "\n".join(f.read_text() for f in sorted(logs.glob("*.log")))
 
     async def ended(self, number):
-        return await self.until(number, lambda r: r.state is LeaseState.ENDED)
+        return await self.until(number, lambda r: r.state is LeasePhase.ENDED)
 
     @contextlib.asynccontextmanager
     async def serving(self):
@@ -136,15 +136,15 @@ async def _preempt_twice(node, first):
         await node.until(1, lambda r: r.steps_live > first)
         node.want(1, notice=True)  # announced
         one = await node.ended(1)
-        assert (one.reason, one.exit_code) == (LeaseEnd.RELEASED, 75), node.log(1)
+        assert (one.reason, one.exit_code) == (EndReason.RELEASED, 75), node.log(1)
         assert 0 < one.steps_done < node.steps
         node.want(2)
         await node.until(2, lambda r: r.steps_live > one.steps_done)
         node.want()  # gone: SIGTERM at once
         two = await node.ended(2)
-        assert two.reason is LeaseEnd.CANCELLED, node.log(2)
+        assert two.reason is EndReason.CANCELLED, node.log(2)
         assert two.exit_code == 75, node.log(2)
         assert one.steps_done < two.steps_done < node.steps
         node.want(3)
         three = await node.ended(3)
-        assert (three.reason, three.steps_done) == (LeaseEnd.COMPLETED, node.steps), node.log(3)
+        assert (three.reason, three.steps_done) == (EndReason.COMPLETED, node.steps), node.log(3)

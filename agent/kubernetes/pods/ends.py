@@ -11,9 +11,9 @@ from agent.bring_code import LATE
 from agent.kubernetes.names import ENDING, JOB_ENDED, without_secrets_of_pods
 from agent.kubernetes.templates.template import CODE, CONTAINER
 from agent.process.endings import classify_ending
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -237,7 +237,7 @@ def _devices(container: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def start_failure(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None:
+def start_failure(look: PodLook, *, waited_s: float, most_s: float) -> EndReason | None:
     """Return how a lease ends if its pod cannot start; None while it may.
 
     Args:
@@ -250,13 +250,13 @@ def start_failure(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd 
     if look.reason_code in _HOPELESS:
         # One more try within the limit: a Secret or a claim may just be on its way.
         hopeless = look.reason_code in {"InvalidImageName", "ErrImageNeverPull"}
-        return LeaseEnd.FAILED if hopeless or waited_s >= most_s else None
+        return EndReason.FAILED if hopeless or waited_s >= most_s else None
     if waited_s < most_s:
         return None
     unknown = any(words in look.message.lower() for words in _NO_IMAGE)
     if look.reason_code in _PULLING and unknown:
-        return LeaseEnd.FAILED
-    return LeaseEnd.LOST
+        return EndReason.FAILED
+    return EndReason.LOST
 
 
 def stalled_launch(
@@ -298,7 +298,7 @@ def taken_away(look: PodLook | None, orders: Orders) -> bool:
 
 def end_of(
     look: PodLook | None, orders: Orders, *, steps_done: int, total_steps: int | None
-) -> tuple[LeaseEnd, str]:
+) -> tuple[EndReason, str]:
     """Return why a lease ended, and a message for people.
 
     Args:
@@ -313,19 +313,19 @@ def end_of(
     if look.reason_code == "Evicted" and f'"{CODE}"' in look.message:
         # The job caused it and not its node: on another node it would do the same.
         return (
-            LeaseEnd.FAILED,
+            EndReason.FAILED,
             f"it wrote too much beside its uploaded code: {look.message.strip()}",
         )
     if look.reason_code in _LOST or look.reason_code.startswith("OutOf"):
         if not ours:
-            return LeaseEnd.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
+            return EndReason.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
     elif look.exit_code is None and look.code_exit:
         # If it was interrupted, another node may do better; its own exit is the code's fault.
         late = look.code_exit in _BROKEN_OFF and not look.code_oom
         said = look.code_words or f"its code was not brought: exit code {look.code_exit}"
-        return LeaseEnd.LOST if late else LeaseEnd.FAILED, said
+        return EndReason.LOST if late else EndReason.FAILED, said
     elif look.exit_code is None:
-        return LeaseEnd.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
+        return EndReason.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
     left = look.exit_code == TERMINATED and orders.noticed
     ending = {
         "error": "",
@@ -344,21 +344,21 @@ def end_of(
         steps_done=steps_done,
         total_steps=total_steps,
     )
-    if end is LeaseEnd.RELEASED and look.deleted and not ours:
+    if end is EndReason.RELEASED and look.deleted and not ours:
         message = "another user has deleted the pod"
-    if end is LeaseEnd.FAILED and look.message:
+    if end is EndReason.FAILED and look.message:
         message = f"{message}; {look.reason_code}: {look.message}"
     return end, message
 
 
-def _unseen(orders: Orders, *, deleted: bool) -> tuple[LeaseEnd, str]:
+def _unseen(orders: Orders, *, deleted: bool) -> tuple[EndReason, str]:
     if orders.unwanted:
-        return LeaseEnd.CANCELLED, ""
+        return EndReason.CANCELLED, ""
     if orders.terminated or orders.killed:
-        return LeaseEnd.RELEASED, ""
+        return EndReason.RELEASED, ""
     if deleted:
-        return LeaseEnd.RELEASED, "another user has deleted the pod"
-    return LeaseEnd.LOST, "the pod vanished; another user has deleted it"
+        return EndReason.RELEASED, "another user has deleted the pod"
+    return EndReason.LOST, "the pod vanished; another user has deleted it"
 
 
 def _trouble(

@@ -21,11 +21,12 @@ from agent.kubernetes.templates.template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.logs.job_output import write_json
 from agent.logs.matching import found_before
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
 from scheduler.protocol.desired import lease_from_dict
 from scheduler.protocol.reading import Reader, decode_json
-from scheduler.protocol.reports import LeaseEnd, LeaseReport
+from scheduler.protocol.reports import LeaseReport
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -82,7 +83,7 @@ class PodRecord(LeaseRecord):
     reason_code: str = ""
     forgotten: bool = False
     output_over: bool = False
-    hopeless: tuple[LeaseEnd, str, str] | None = None
+    hopeless: tuple[EndReason, str, str] | None = None
     launch: tuple[float | None, float, float | None] | None = None
     devices: tuple[str, ...] = ()
     poke: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,7 +105,7 @@ class PodRecord(LeaseRecord):
     @property
     def awaits_node(self) -> bool:
         """Whether the node must be read before the end of its pod is reported."""
-        lost = self.hopeless is not None and self.hopeless[0] is LeaseEnd.LOST
+        lost = self.hopeless is not None and self.hopeless[0] is EndReason.LOST
         return not self.node_read and (lost or taken_away(self.look, self.orders))
 
     def outlives(self, most_s: float) -> bool:
@@ -195,7 +196,7 @@ class PodRecord(LeaseRecord):
         if self.launch is None and look.launch_s is not None and over:
             self.launch = look.image_s, look.launch_s, look.ready_s
 
-    def close(self, end: LeaseEnd | None = None, message: str = "") -> None:
+    def close(self, end: EndReason | None = None, message: str = "") -> None:
         """Note why the lease ended: as given, or as the pod shows."""
         if self.end is not None:
             return
@@ -211,11 +212,11 @@ class PodRecord(LeaseRecord):
                 look, self.orders, steps_done=self.tenant.steps_done, total_steps=total
             )
         self.end, self.message = end, message
-        if end in {LeaseEnd.COMPLETED, LeaseEnd.RELEASED, LeaseEnd.CANCELLED}:
+        if end in {EndReason.COMPLETED, EndReason.RELEASED, EndReason.CANCELLED}:
             self.reason_code = ""
-        elif end is LeaseEnd.OOM:
+        elif end is EndReason.OOM:
             self.reason_code = "OOMKilled"
-        if end is LeaseEnd.COMPLETED and total is not None:
+        if end is EndReason.COMPLETED and total is not None:
             self.tenant.steps_live = self.tenant.steps_done = total
 
     def fail(self, error: Exception) -> None:
@@ -223,14 +224,14 @@ class PodRecord(LeaseRecord):
         if not self.failure and self.end is None:
             super().fail(error)
             self.terminated_s = self.terminated_s or lease_clock_s()
-            self.hopeless = LeaseEnd.LOST, "", self.failure
+            self.hopeless = EndReason.LOST, "", self.failure
         self.poke.set()
 
     def give_up(self) -> bool:
         """End a lease that the agent cannot end properly; its pod's guard holds the deadline."""
         if self.end is not None or lease_clock_s() <= self.deadline_s:
             return False
-        self.end, self.message, self.output_over = LeaseEnd.LOST, self.failure, True
+        self.end, self.message, self.output_over = EndReason.LOST, self.failure, True
         return True
 
     def runs(self) -> bool:

@@ -25,7 +25,7 @@ from agent.kubernetes.names import (
 )
 from agent.kubernetes.pods.pods import build_secret, build_service
 from agent.kubernetes.pods.record import asked_for
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -172,7 +172,7 @@ class PodRequests:
         if record.troubled_s is None:
             record.troubled_s = lease_clock_s()
         if lease_clock_s() - record.troubled_s > self._trouble_s:
-            record.close(LeaseEnd.LOST, record.message)
+            record.close(EndReason.LOST, record.message)
         self._on_change()
         _log.warning("%s (%s)", record.message, lease_of(other))
 

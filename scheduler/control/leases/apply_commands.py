@@ -16,12 +16,11 @@ from scheduler.domain.facts.causes import OF_A_JOB, FactKind
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.facts.troubles import Trouble, trouble_of
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.domain.rows import AttemptRow, LeaseUse
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.engine.tables.jobs import HELD, NONE
 from scheduler.protocol.desired import MARGIN_S
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -288,7 +287,7 @@ def with_reasons(transaction: Transaction, commands: Sequence[do.Command]) -> li
 def _why_ended(transaction: Transaction, live: LiveLease) -> Cause:
     lease_id = live.lease.lease_id
     told = transaction.ended_by[lease_id]
-    return told if transaction.ends[lease_id].reason is LeaseEnd.COMPLETED else live.notice or told
+    return told if transaction.ends[lease_id].reason is EndReason.COMPLETED else live.notice or told
 
 
 def _why_recorded(state: ControlState, transaction: Transaction, command: do.RecordEvent) -> Cause:
@@ -303,7 +302,7 @@ def _why_recorded(state: ControlState, transaction: Transaction, command: do.Rec
 def _trouble(end: MemberEnd) -> dict[str, str]:
     """Return the trouble that ended a lease, as code and kind; empty if there was none."""
     trouble = trouble_of(end.reason_code, end.message)
-    if end.reason is LeaseEnd.OOM:
+    if end.reason is EndReason.OOM:
         trouble = Trouble.OUT_OF_MEMORY
     code = {"code": end.reason_code} if end.reason_code else {}
     return code if trouble is None else code | {"trouble": trouble.value}

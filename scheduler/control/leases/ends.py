@@ -9,15 +9,14 @@ from scheduler.control.leases.apply_commands import stop_time_s
 from scheduler.control.leases.launches import time_launch
 from scheduler.control.leases.progress import safe_steps
 from scheduler.control.leases.retries import category_of, spend_retry
-from scheduler.control.state.leases import ABRUPT, END_REASON, MemberEnd
+from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.transaction import TIME_PASSES
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import trouble_of
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import ABRUPT, EndReason, RevokeReason
 from scheduler.engine.events.on_leases import GOT_ON_S
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -34,13 +33,13 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
     if not live.ended or lease_id in transaction.ends or lease_id not in state.leases.by_id:
         return
     end = live.outcome()
-    if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
+    if end.reason is not EndReason.COMPLETED and _on_broken_workers(state, live):
         # If the worker broke, the end is not the job's failure, even if the job reported one.
-        end = replace(end, reason=LeaseEnd.LOST)
-    if end.reason is not LeaseEnd.COMPLETED and live.revoked == RevokeReason.NOT_STARTED:
+        end = replace(end, reason=EndReason.LOST)
+    if end.reason is not EndReason.COMPLETED and live.revoked == RevokeReason.NOT_STARTED:
         code = end.reason_code or "NotStarted"
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
-        end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
+        end = replace(end, reason=EndReason.LOST, reason_code=code, message=message)
     time_launch(state, transaction, live, over=True)
     transaction.ends[lease_id] = end
     transaction.ended_by[lease_id] = transaction.cause
@@ -49,7 +48,7 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
     transaction.emit(
         ev.LeaseEnded(
             lease_id=lease_id,
-            reason=END_REASON[end.reason],
+            reason=end.reason.for_engine(),
             steps_done=steps,
             unstarted=live.unstarted,
             failed=live.failed,
@@ -57,7 +56,7 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
         )
     )
     record = state.jobs.by_id[live.lease.job_id]
-    if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
+    if end.reason is EndReason.OOM and not record.spec.retry_oom:
         record.forced_end = (JobStatus.FAILED, "out_of_memory")
         why = Cause(fact=FactKind.OUT_OF_MEMORY, subject=record.job_id)
         transaction.give_reason(why, job=record.job_id)
@@ -104,10 +103,10 @@ def end_member(
                 # it.
                 member.kept = True
                 transaction.set(f"ended/{live.lease.lease_id}/{node}", asdict(end))
-    if end.reason is LeaseEnd.RELEASED:
+    if end.reason is EndReason.RELEASED:
         by_s = transaction.now_s + stop_time_s(state, live.lease.job_id)
         state.leases.let_others_leave(live, by_s=by_s)
-    elif end.reason is not LeaseEnd.COMPLETED:
+    elif end.reason is not EndReason.COMPLETED:
         state.leases.stop_others(live)
     end_lease(state, transaction, live)
 
@@ -128,7 +127,7 @@ def expire_leases(state: ControlState, transaction: Transaction) -> None:
             if node is not None and member.end is None and is_young(live, node):
                 node.suspects.append(live.lease.job_id)  # if its agent turns out to have died
             end = MemberEnd(
-                reason=LeaseEnd.LOST,
+                reason=EndReason.LOST,
                 message=f"node '{member.node}' did not say how the lease ended",
             )
             transaction.cause = Cause(fact=FactKind.LEASE_EXPIRED, subject=member.node)

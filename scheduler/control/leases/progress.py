@@ -10,9 +10,9 @@ from scheduler.control.facts.specs import steps_of
 from scheduler.control.leases.lengths import revised_lengths
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import ALMOST_DONE
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.tables.jobs import NONE
 from scheduler.protocol.desired import LEFT_EARLY
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from scheduler.control.state.jobs import JobRecord
@@ -31,7 +31,7 @@ def safe_steps(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: f
     from the start of its lease, because nothing is known to be saved.
     """
     spec = state.jobs.by_id[live.lease.job_id].spec
-    if end.reason is LeaseEnd.COMPLETED:
+    if end.reason is EndReason.COMPLETED:
         return steps_of(spec)
     if live.counted:
         return live.steps_done
@@ -42,7 +42,7 @@ def safe_steps(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: f
 
 def left_by_itself(end: MemberEnd) -> bool:
     """Return whether a job left when it was asked to, which means that its state is saved."""
-    return end.reason is LeaseEnd.RELEASED and end.exit_code in {0, LEFT_EARLY}
+    return end.reason is EndReason.RELEASED and end.exit_code in {0, LEFT_EARLY}
 
 
 def keeps_steps(record: JobRecord, live: LiveLease | None) -> bool:

@@ -14,8 +14,7 @@ from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import RevokeReason
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import ASKED_FOR, EndReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,26 +45,24 @@ BUDGETS: Final[Mapping[Category, str]] = MappingProxyType(
     }
 )
 _IMAGE: Final = frozenset({Trouble.IMAGE, Trouble.IMAGE_NAME})
-#: Revocations that a user asked for; they count against no limit.
-_ASKED_FOR: Final = frozenset({RevokeReason.CANCEL, RevokeReason.HOLD, RevokeReason.REQUEUE})
 
 
-def category_of(reason: LeaseEnd, trouble: Trouble | None) -> Category | None:
+def category_of(reason: EndReason, trouble: Trouble | None) -> Category | None:
     """Return the category of a lease's end; None if its job was complete or cancelled.
 
     Args:
         reason: how its processes ended.
         trouble: the trouble with its pod or its node, if it is known.
     """
-    if reason in {LeaseEnd.COMPLETED, LeaseEnd.CANCELLED}:
+    if reason in {EndReason.COMPLETED, EndReason.CANCELLED}:
         return None
-    if reason is LeaseEnd.OOM or trouble is Trouble.OUT_OF_MEMORY:
+    if reason is EndReason.OOM or trouble is Trouble.OUT_OF_MEMORY:
         return Category.OUT_OF_MEMORY
     if trouble in _IMAGE:
         return Category.IMAGE
-    if reason is LeaseEnd.RELEASED:
+    if reason is EndReason.RELEASED:
         return Category.PREEMPTION
-    return Category.USER_ERROR if reason is LeaseEnd.FAILED else Category.NODE_FAULT
+    return Category.USER_ERROR if reason is EndReason.FAILED else Category.NODE_FAULT
 
 
 def budget_of(spec: JobSpec, category: Category) -> int | None:
@@ -84,7 +81,7 @@ def spend_retry(
     revoked: str = "",
 ) -> None:
     """Count an end of a lease against the job's limit; one too many ends the job as failed."""
-    if category is None or revoked in _ASKED_FOR or record.forced_end is not None:
+    if category is None or revoked in ASKED_FOR or record.forced_end is not None:
         return
     most = budget_of(record.spec, category)
     if most is None:

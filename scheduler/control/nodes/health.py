@@ -21,7 +21,7 @@ from scheduler.control.state.node_evidence import MOST_FAULTS, JobFailure
 from scheduler.control.state.nodes import Doubt
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import Trouble, trouble_of
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +62,9 @@ def note_end(
     trouble = trouble_of(end.reason_code, end.message)
     category = category_of(end.reason, trouble)
     ran_s = 0.0 if live.running_s is None else transaction.now_s - live.running_s
-    if end.reason is LeaseEnd.COMPLETED:
+    if end.reason is EndReason.COMPLETED:
         _note_completion(state, transaction, live)
-    if end.reason is LeaseEnd.COMPLETED or ran_s >= GOT_ON_S:
+    if end.reason is EndReason.COMPLETED or ran_s >= GOT_ON_S:
         state.health.sudden.pop(name, None)
     if category is None or live.revoked or not state.settings.quarantine_after:
         return
@@ -73,7 +73,7 @@ def note_end(
     fault = JobFailure(job_id=job_id, at_s=transaction.now_s, category=category.value, said=said)
     if category is Category.NODE_FAULT and trouble in _OWN:
         _hold_against(state, transaction, name, fault)
-    elif end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM} and category is not Category.IMAGE:
+    elif end.reason.is_failure and category is not Category.IMAGE:
         failures = state.health.failures.setdefault(job_id, deque(maxlen=MOST_FAULTS))
         failures.append((name, fault))
         if ran_s < GOT_ON_S:

@@ -19,9 +19,10 @@ from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.troubles import trouble_of
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ConflictError, InputError
 from scheduler.protocol.desired import NODE_NAME
-from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState
+from scheduler.protocol.reports import LEAVING
 
 if TYPE_CHECKING:
     from scheduler.control.facts.facts import NodeReported
@@ -250,7 +251,7 @@ def _replace(
 ) -> None:
     """Retire a node's workers and add its new ones: its hardware was changed."""
     for live, _ in list(state.leases.held_by(node.name)):
-        end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
+        end = MemberEnd(reason=EndReason.LOST, message=f"node '{node.name}' has other workers now")
         end_member(state, transaction, live, node.name, end)
     transaction.emit(ev.WorkersRetired(workers=node.workers))
     transaction.set(f"lost/{node.name}", None)
@@ -354,10 +355,10 @@ def _note_lost_entries(state: ControlState, transaction: Transaction, report: No
 def _missing(member: Member) -> MemberEnd:
     """Return the end of a lease that its node does not report any more."""
     if member.untold:
-        return MemberEnd(reason=LeaseEnd.FAILED, message=member.untold)
+        return MemberEnd(reason=EndReason.FAILED, message=member.untold)
     if member.wanted or member.seen:
-        return MemberEnd(reason=LeaseEnd.LOST, message="the node knows nothing of the lease")
-    return MemberEnd(reason=LeaseEnd.RELEASED)
+        return MemberEnd(reason=EndReason.LOST, message="the node knows nothing of the lease")
+    return MemberEnd(reason=EndReason.RELEASED)
 
 
 def _take_lease(
@@ -371,9 +372,9 @@ def _take_lease(
 ) -> None:
     before = _picture(live, member)
     member.seen = True
-    member.ran |= lease.state is LeaseState.RUNNING
+    member.ran |= lease.state is LeasePhase.RUNNING
     member.ran |= lease.exit_code is not None or lease.launch_s is not None
-    if lease.state is not LeaseState.STARTING and live.running_s is None:
+    if lease.state is not LeasePhase.STARTING and live.running_s is None:
         live.running_s = transaction.now_s
     if member.rank == 0:
         take_steps(
@@ -396,7 +397,7 @@ def _take_lease(
     _take_launch(state, transaction, live, member, lease)
     changed = state.leases.stepped if _picture(live, member) == before else state.leases.touched
     changed.add(live.lease.lease_id)
-    if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
+    if lease.state is LeasePhase.ENDED and member.end is None and lease.reason is not None:
         end = MemberEnd(
             reason=lease.reason,
             exit_code=lease.exit_code,
@@ -472,7 +473,7 @@ def _heed_trouble(
     transaction: Transaction, live: LiveLease, member: Member, lease: LeaseReport
 ) -> None:
     """Record the trouble that keeps a lease from starting, once for each kind."""
-    starting = lease.state is LeaseState.STARTING
+    starting = lease.state is LeasePhase.STARTING
     words = (lease.reason_code, lease.message) if starting else ("", "")
     before, member.trouble = member.trouble, words
     trouble = trouble_of(*words)

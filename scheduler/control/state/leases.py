@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease_life import ABRUPT, EndReason, LeasePhase, RevokeReason
 from scheduler.domain.rows import LeaseUse
 from scheduler.domain.throughputs.ways import workers_in_words
-from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.gpu_use import GpuUse
     from scheduler.protocol.learning import Learning
-
-#: Reasons of a revocation that leave the job no time to checkpoint.
-ABRUPT = frozenset({RevokeReason.CANCEL, RevokeReason.WORKER_LOST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,7 @@ class MemberEnd:
         reason_code: the reason as one word such as Kubernetes uses, else empty.
     """
 
-    reason: LeaseEnd
+    reason: EndReason
     exit_code: int | None = None
     message: str = ""
     reason_code: str = ""
@@ -202,6 +198,16 @@ class LiveLease:
         return None if None in since else max(s for s in since if s is not None)
 
     @property
+    def phase(self) -> LeasePhase:
+        """Its phase while it is in force."""
+        if self.revoked:
+            return LeasePhase.STOPPING
+        if self.running_s is not None:
+            return LeasePhase.RUNNING
+        seen = any(member.seen for member in self.members)
+        return LeasePhase.STARTING if seen else LeasePhase.GRANTED
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Names of its nodes, by rank."""
         return tuple(member.node for member in self.members)
@@ -231,7 +237,7 @@ class LiveLease:
         return self._workers_of(
             member
             for member in self.members
-            if member.end is not None and member.end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM}
+            if member.end is not None and member.end.reason.is_failure
         )
 
     def _workers_of(self, members: Iterable[Member]) -> tuple[int, ...]:
@@ -243,37 +249,13 @@ class LiveLease:
 
     def _is_start_lost(self, end: MemberEnd) -> bool:
         if self.revoked == RevokeReason.NOT_STARTED:
-            return end.reason is not LeaseEnd.COMPLETED
-        return end.reason is LeaseEnd.LOST and bool(end.reason_code)
+            return end.reason is not EndReason.COMPLETED
+        return end.reason is EndReason.LOST and bool(end.reason_code)
 
     def outcome(self) -> MemberEnd:
-        """Return how the gang as a whole ended: the gravest end of its members.
-
-        A member that was lost, or had to leave, ends its partners' processes too. So its end
-        outweighs their failures.
-        """
+        """Return how the gang as a whole ended: the gravest end of its members."""
         ends = [member.end for member in self.members if member.end is not None]
-        return min(ends, key=lambda end: _GRAVITY.index(end.reason))
-
-
-_GRAVITY = (
-    LeaseEnd.LOST,
-    LeaseEnd.OOM,
-    LeaseEnd.RELEASED,
-    LeaseEnd.FAILED,
-    LeaseEnd.CANCELLED,
-    LeaseEnd.COMPLETED,
-)
-
-#: The engine's reason for each end of a lease.
-END_REASON: Mapping[LeaseEnd, EndReason] = {
-    LeaseEnd.COMPLETED: EndReason.COMPLETED,
-    LeaseEnd.RELEASED: EndReason.RELEASED,
-    LeaseEnd.FAILED: EndReason.FAILED,
-    LeaseEnd.OOM: EndReason.FAILED,
-    LeaseEnd.LOST: EndReason.LOST,
-    LeaseEnd.CANCELLED: EndReason.CANCELLED,
-}
+        return max(ends, key=lambda end: end.reason.gravity)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import OF_A_JOB, Cause, FactKind
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.rows import CAUSE, HistoryRow, SettingRow
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler.domain.arrays import IntArray
-    from scheduler.domain.lease import Lease, Leases, RevokeReason
+    from scheduler.domain.lease import Lease, Leases
+    from scheduler.domain.lease_life import RevokeReason
     from scheduler.domain.problem import Problem
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Node, WorkerType
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.jobs.job import Job
-    from scheduler.domain.lease import EndReason
+    from scheduler.domain.lease_life import EndReason
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Quota
     from scheduler.domain.reservation import Reservation

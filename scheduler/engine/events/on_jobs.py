@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.reasons import BITS, WaitReason
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.events.on_leases import set_retry_timer
 from scheduler.engine.events.on_reservations import end_job

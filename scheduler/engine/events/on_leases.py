@@ -10,7 +10,7 @@ from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.reasons import BITS, WaitReason
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.engine.events.on_reservations import end_job
 from scheduler.engine.rounds.decision_reasons import CausesOfGrants
 from scheduler.engine.state.preemption_protection import (

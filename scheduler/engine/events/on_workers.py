@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import RevokeReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

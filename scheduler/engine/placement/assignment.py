@@ -8,7 +8,8 @@ import numpy as np
 
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.facts import commands as do
-from scheduler.domain.lease import Leases, RevokeReason
+from scheduler.domain.lease import Leases
+from scheduler.domain.lease_life import RevokeReason
 from scheduler.engine.limits.node_exclusions import Exclusions, NodeExclusions
 from scheduler.engine.limits.quota_usage import hold_back
 from scheduler.engine.placement.launch_constraints import LaunchConstraints

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.facts import events as ev
     from scheduler.domain.facts.causes import Occasion
-    from scheduler.domain.lease import Lease, RevokeReason
+    from scheduler.domain.lease import Lease
+    from scheduler.domain.lease_life import RevokeReason
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.engine.rounds.certificate import Certificate

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import FactKind, Occasion
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

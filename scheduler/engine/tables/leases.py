@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from scheduler.domain.lease import Lease, Leases
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.engine.tables.fleet import Growing
 from scheduler.errors import InvariantError
 
@@ -250,6 +251,13 @@ class LeaseBook:
         for lease_id in plan.blockers:
             self.blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
+
+    def phases(self) -> dict[int, LeasePhase]:
+        """Return the phase of each lease in force, as far as the engine knows it."""
+        return {
+            lease_id: LeasePhase.STOPPING if lease_id in self.stopping else LeasePhase.GRANTED
+            for lease_id in self.leases
+        }
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the views of the leases contradict each other."""

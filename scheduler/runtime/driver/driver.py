@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.control.facts.facts import AllocationAnswered, LeaseUntold, NodesHeard, PolicyAsked
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import RevokeReason
 from scheduler.engine import version
 from scheduler.errors import (
     LeaseholdError,

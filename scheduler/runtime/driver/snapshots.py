@@ -14,7 +14,7 @@ from scheduler.control.leases.apply_commands import apply_lease_commands
 from scheduler.control.projects.reservations import reservation_of
 from scheduler.control.projects.rules import limits_from_json
 from scheduler.control.state.jobs import ACTIVE, JobBook, JobRecord
-from scheduler.control.state.leases import ABRUPT, LiveLease, LiveLeases, MemberEnd, members_of
+from scheduler.control.state.leases import LiveLease, LiveLeases, MemberEnd, members_of
 from scheduler.control.state.nodes import Doubt, NodeBook, NodeState
 from scheduler.control.state.owners import Owners
 from scheduler.control.state.snapshot import VERSION, Taken
@@ -22,14 +22,13 @@ from scheduler.control.state.state import ControlState, PolicyInForce
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.facts.causes import Cause, FactKind
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import ABRUPT, EndReason, RevokeReason
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine import version
 from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
-from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.driver.spending import restore_budgets
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Snapshot
@@ -278,7 +277,7 @@ def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
             record.spent = value
         case "ended":
             lease_id, _, name = rest.partition("/")
-            end = MemberEnd(**value | {"reason": LeaseEnd(value["reason"])})
+            end = MemberEnd(**value | {"reason": EndReason(value["reason"])})
             state.leases.restore_end(int(lease_id), name, end)
 
 

@@ -22,8 +22,9 @@ from agent.settings import AgentSettings
 from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.protocol.desired import Desired, DesiredLease
-from scheduler.protocol.reports import LeaseState, report_from_dict
+from scheduler.protocol.reports import report_from_dict
 
 QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
 
@@ -94,7 +95,7 @@ class Node:
 
     def runs(self, lease_id):
         found = self.of(lease_id)
-        return found is not None and found.state is LeaseState.RUNNING
+        return found is not None and found.state is LeasePhase.RUNNING
 
     def log(self, lease_id, stream="stdout.0"):
         path = self.state_dir / "logs" / str(lease_id) / f"{stream}.log"
@@ -298,7 +299,7 @@ class Scheduler:
 
     def ended(self, lease_id):
         found = self.of(lease_id)
-        return found if found is not None and found.state is LeaseState.ENDED else None
+        return found if found is not None and found.state is LeasePhase.ENDED else None
 
 
 @pytest.fixture

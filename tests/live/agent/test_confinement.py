@@ -24,8 +24,8 @@ from agent.process.cells.confinement import find_confinement
 from agent.process.control_groups import find_groups
 from agent.process.lease_files import LeaseFolder
 from leasehold_testing import ON_PATH
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
-from scheduler.protocol.reports import LeaseEnd
 
 #: Of this process alone: tests run side by side.
 ANN = 1_900_000_000 + 2 * os.getpid()
@@ -119,7 +119,7 @@ raise SystemExit(3)
         node.want(node.program(1, text))
         async with node.here():
             report = await node.until(lambda: node.ended(1))
-        assert (report.reason, report.exit_code) == (LeaseEnd.FAILED, 3)
+        assert (report.reason, report.exit_code) == (EndReason.FAILED, 3)
         nothing = "0" * 16
         assert node.log(1).splitlines() == [
             f"True {ANN} ({ANN}, {ANN}, {ANN}) []",
@@ -190,8 +190,8 @@ def test_a_gang_on_one_node_shares_its_namespaces_and_no_other_lease_does(node):
         )
         async with node.here():
             report = await node.until(lambda: node.ended(1))
-            assert report.reason is LeaseEnd.COMPLETED, report
-            assert (await node.until(lambda: node.ended(2))).reason is LeaseEnd.COMPLETED
+            assert report.reason is EndReason.COMPLETED, report
+            assert (await node.until(lambda: node.ended(2))).reason is EndReason.COMPLETED
         first, second = (node.log(1, f"stdout.{rank}").splitlines() for rank in (0, 1))
         *other, shm, _, tmp = node.log(2).splitlines()
         assert (first, shm, tmp) == (second, "/dev/shm:", "/tmp:")
@@ -213,7 +213,7 @@ def test_the_notice_and_the_signal_reach_a_job(node):
         node.want(node.script(1, text, remaining_s=3.0))
         async with node.here():
             report = await node.until(lambda: node.ended(1))
-        assert report.reason is LeaseEnd.RELEASED
+        assert report.reason is EndReason.RELEASED
         lines = node.log(1).splitlines()
         assert (lines[0], lines[1][:13], lines[-1]) == ("up", '{"leave_by_s"', "told")
 
@@ -250,7 +250,7 @@ while True:
         await node.until(lambda: node.of(1).steps_done > told + 3)
         assert node.of(1).state == "running"
         node.want()
-        assert (await node.until(lambda: node.ended(1))).reason is LeaseEnd.CANCELLED
+        assert (await node.until(lambda: node.ended(1))).reason is EndReason.CANCELLED
         assert node.processes_of(1) == []
 
     run(main())
@@ -325,7 +325,7 @@ def test_limits_hold_for_all_that_is_in_a_lease(node):
         )
         confinement = find_confinement("required", node.state_dir)
         async with node.agent(groups=groups, confinement=confinement):
-            for lease_id, reason in ((1, LeaseEnd.OOM), (2, LeaseEnd.COMPLETED)):
+            for lease_id, reason in ((1, EndReason.OOM), (2, EndReason.COMPLETED)):
                 report = await node.until(lambda i=lease_id: node.ended(i), 60)
                 assert report.reason is reason, report
         for root in set(groups.roots.values()):
@@ -359,15 +359,15 @@ def test_a_checkpoint_folder_is_made_by_its_owner_and_serves_the_next_attempt(no
         known = {"checkpoint_dir": str(folder)}
         node.want(node.script(1, 'echo 5 > "$LEASEHOLD_CHECKPOINT_DIR/at"; exit 75', **known))
         async with node.here():
-            assert (await node.until(lambda: node.ended(1))).reason is LeaseEnd.RELEASED
+            assert (await node.until(lambda: node.ended(1))).reason is EndReason.RELEASED
             status = folder.stat()
             assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (ANN, ANN, 0o700)
             node.want(node.script(2, f"cat {folder}/at", **known))
-            assert (await node.until(lambda: node.ended(2))).reason is LeaseEnd.COMPLETED
+            assert (await node.until(lambda: node.ended(2))).reason is EndReason.COMPLETED
             assert node.log(2) == "5\n"
             node.want(node.script(3, "exit 0", **known, uid=BOB, owner="bob"))
             report = await node.until(lambda: node.ended(3))
-            assert report.reason is LeaseEnd.FAILED
+            assert report.reason is EndReason.FAILED
             assert f"checkpoint_dir {folder}, which belongs to uid {ANN}," in report.message
 
     run(main())
@@ -389,13 +389,13 @@ def test_a_folder_of_the_release_before_is_refused_until_it_is_given_to_the_owne
         node.want(node.script(1, "", **known))
         async with node.here():
             report = await node.until(lambda: node.ended(1))
-            assert (report.reason, node.log(1)) == (LeaseEnd.FAILED, "")
+            assert (report.reason, node.log(1)) == (EndReason.FAILED, "")
             assert f"checkpoint_dir {folder}" in report.message
             assert f"`{given}` gives it to them" in report.message
             assert f"uid {ANN}, as which jobs of 'ann' in project 'p' run" in report.message
             subprocess.run(given.split(), check=True)  # noqa: ASYNC221 - it takes no time
             node.want(node.script(2, "", **known))
-            assert (await node.until(lambda: node.ended(2))).reason is LeaseEnd.COMPLETED
+            assert (await node.until(lambda: node.ended(2))).reason is EndReason.COMPLETED
             assert node.log(2) == "step-1\n"
 
     run(main())
@@ -419,7 +419,7 @@ def test_folders_that_cannot_be_used_are_named(node):
             for lease_id, (known, words) in stories.items():
                 node.want(node.script(lease_id, "echo ran", **known))
                 report = await node.until(lambda i=lease_id: node.ended(i))
-                assert report.reason is LeaseEnd.FAILED, report
+                assert report.reason is EndReason.FAILED, report
                 assert words in report.message
                 assert node.log(lease_id) == ""
         assert not (closed / "c").exists()
@@ -445,7 +445,7 @@ def test_what_a_job_links_to_is_read_with_its_rights(node):
         async with node.here():
             for lease_id in (1, 2, 3):
                 report = await node.until(lambda i=lease_id: node.ended(i))
-                assert (report.reason, report.steps_done) == (LeaseEnd.RELEASED, 0)
+                assert (report.reason, report.steps_done) == (EndReason.RELEASED, 0)
             assert "Permission denied" in node.of(2).progress_problem
 
     run(main())
@@ -571,8 +571,8 @@ def test_a_lease_of_a_scheduler_of_the_release_before_has_no_uid(node, mode, cap
 
     report = asyncio.run(asyncio.wait_for(main(), 60))
     if mode == "auto":
-        assert (report.reason, node.log(1)) == (LeaseEnd.COMPLETED, "0\n")
+        assert (report.reason, node.log(1)) == (EndReason.COMPLETED, "0\n")
         assert "lease 1 runs as root" in caplog.text
     else:
-        assert (report.reason, node.log(1)) == (LeaseEnd.FAILED, "")
+        assert (report.reason, node.log(1)) == (EndReason.FAILED, "")
         assert "gives it no uid" in report.message

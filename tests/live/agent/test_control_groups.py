@@ -9,7 +9,7 @@ import pytest
 
 from agent.process.control_groups import LEAF, ControlGroups, find_groups
 from agent.process.supervisor import MEMORY_ERRORS, group_members, kill_members, oom_kills
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 V2 = "0::/service\n"
 HUNGRY = """
@@ -162,8 +162,8 @@ def test_a_job_over_its_limit_is_ended_by_the_kernel_and_counts_as_out_of_memory
         )
         async with node.agent(groups=groups):
             report = await node.until(lambda: node.ended(1))
-            assert (await node.until(lambda: node.ended(2))).reason is LeaseEnd.COMPLETED
-        assert (report.reason, report.exit_code) == (LeaseEnd.OOM, -9)
+            assert (await node.until(lambda: node.ended(2))).reason is EndReason.COMPLETED
+        assert (report.reason, report.exit_code) == (EndReason.OOM, -9)
         assert "limit of host memory" in report.message
 
     asyncio.run(asyncio.wait_for(main(), 50))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
 from scheduler.protocol.desired import (
@@ -21,9 +22,7 @@ from scheduler.protocol.desired import (
     to_dict,
 )
 from scheduler.protocol.reports import (
-    LeaseEnd,
     LeaseReport,
-    LeaseState,
     NodeReport,
     WorkerReport,
     bound_report,
@@ -76,7 +75,7 @@ def test_a_desired_set_survives_the_wire(data, term, revision, n):
     assert desired_from_dict(json.loads(json.dumps(to_dict(desired)))) == desired
 
 
-@given(counts, st.sampled_from(LeaseEnd), st.none() | st.integers(-64, 255), seconds)
+@given(counts, st.sampled_from(EndReason), st.none() | st.integers(-64, 255), seconds)
 def test_a_report_survives_the_wire(sequence, reason, code, started_s):
     report = NodeReport(
         node="n1",
@@ -90,13 +89,13 @@ def test_a_report_survives_the_wire(sequence, reason, code, started_s):
             LeaseReport(
                 lease_id=1,
                 token=2,
-                state=LeaseState.RUNNING,
+                state=LeasePhase.RUNNING,
                 started_s=started_s,
                 launch_s=2.5,
                 ready_s=3.0,
                 devices=("GPU-a",),
             ),
-            LeaseReport(lease_id=2, token=3, state=LeaseState.ENDED, reason=reason, exit_code=code),
+            LeaseReport(lease_id=2, token=3, state=LeasePhase.ENDED, reason=reason, exit_code=code),
         ),
     )
     assert report_from_dict(json.loads(json.dumps(to_dict(report)))) == report
@@ -169,7 +168,7 @@ def test_a_lease_that_is_listed_twice_is_refused():
     "changes", [{"state": "gone"}, {"reason": "tired"}, {"reason": None}, {"message": 3}]
 )
 def test_a_report_that_makes_no_sense_is_refused(changes):
-    lease = LeaseReport(lease_id=1, token=1, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
+    lease = LeaseReport(lease_id=1, token=1, state=LeasePhase.ENDED, reason=EndReason.FAILED)
     report = NodeReport(
         node="n", incarnation=0, sequence=0, term=0, revision=0, workers=(), leases=(lease,)
     )
@@ -180,7 +179,7 @@ def test_a_report_that_makes_no_sense_is_refused(changes):
 
 
 def _reported(**changes):
-    lease = LeaseReport(lease_id=1, token=1, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
+    lease = LeaseReport(lease_id=1, token=1, state=LeasePhase.ENDED, reason=EndReason.FAILED)
     report = NodeReport(
         node="n",
         incarnation=0,
@@ -261,8 +260,8 @@ def test_whatever_a_job_makes_up_its_agents_report_can_be_read(steps, code, seco
     lease = LeaseReport(
         lease_id=1,
         token=1,
-        state=LeaseState.ENDED,
-        reason=LeaseEnd.FAILED,
+        state=LeasePhase.ENDED,
+        reason=EndReason.FAILED,
         exit_code=code,
         steps_done=steps,
         steps_live=steps,

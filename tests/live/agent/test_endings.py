@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.process.endings import classify_ending
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 QUIET = {
     "error": "",
@@ -23,25 +23,25 @@ ALL_DONE = {"steps_done": 10}
 @pytest.mark.parametrize(
     ("ending", "known", "reason"),
     [
-        ({}, {}, LeaseEnd.COMPLETED),
-        ({}, TOLD, LeaseEnd.RELEASED),
-        ({}, TOLD | ALL_DONE, LeaseEnd.COMPLETED),
-        ({"terminated": True}, ALL_DONE, LeaseEnd.COMPLETED),
-        ({"code": 75}, {}, LeaseEnd.RELEASED),
-        ({"code": 1}, {}, LeaseEnd.FAILED),
-        ({"code": 1}, TOLD, LeaseEnd.FAILED),
-        ({"code": 1, "terminated": True}, TOLD, LeaseEnd.RELEASED),
-        ({"code": -15, "terminated": True}, {"unwanted": True}, LeaseEnd.CANCELLED),
-        ({"code": -9, "killed": True, "expired": True}, TOLD, LeaseEnd.RELEASED),
-        ({"code": -9, "oom_kills": 1}, {}, LeaseEnd.OOM),
-        ({"code": 137, "oom_kills": None}, {}, LeaseEnd.OOM),
-        ({"code": -9}, {}, LeaseEnd.FAILED),
-        ({"code": 1, "memory_error": True}, {}, LeaseEnd.OOM),
-        ({"code": 1, "oom_kills": 1}, {}, LeaseEnd.FAILED),  # of another lease, perhaps
-        ({"code": 1, "oom_kills": 1, "oom_own": True}, {}, LeaseEnd.OOM),
-        ({"code": -9, "killed": True, "oom_kills": 1, "terminated": True}, {}, LeaseEnd.RELEASED),
-        ({"code": -11}, {}, LeaseEnd.FAILED),
-        ({"code": 127, "error": "cannot start"}, {}, LeaseEnd.FAILED),
+        ({}, {}, EndReason.COMPLETED),
+        ({}, TOLD, EndReason.RELEASED),
+        ({}, TOLD | ALL_DONE, EndReason.COMPLETED),
+        ({"terminated": True}, ALL_DONE, EndReason.COMPLETED),
+        ({"code": 75}, {}, EndReason.RELEASED),
+        ({"code": 1}, {}, EndReason.FAILED),
+        ({"code": 1}, TOLD, EndReason.FAILED),
+        ({"code": 1, "terminated": True}, TOLD, EndReason.RELEASED),
+        ({"code": -15, "terminated": True}, {"unwanted": True}, EndReason.CANCELLED),
+        ({"code": -9, "killed": True, "expired": True}, TOLD, EndReason.RELEASED),
+        ({"code": -9, "oom_kills": 1}, {}, EndReason.OOM),
+        ({"code": 137, "oom_kills": None}, {}, EndReason.OOM),
+        ({"code": -9}, {}, EndReason.FAILED),
+        ({"code": 1, "memory_error": True}, {}, EndReason.OOM),
+        ({"code": 1, "oom_kills": 1}, {}, EndReason.FAILED),  # of another lease, perhaps
+        ({"code": 1, "oom_kills": 1, "oom_own": True}, {}, EndReason.OOM),
+        ({"code": -9, "killed": True, "oom_kills": 1, "terminated": True}, {}, EndReason.RELEASED),
+        ({"code": -11}, {}, EndReason.FAILED),
+        ({"code": 127, "error": "cannot start"}, {}, EndReason.FAILED),
     ],
 )
 def test_an_end_has_one_reason(ending, known, reason):
@@ -51,7 +51,7 @@ def test_an_end_has_one_reason(ending, known, reason):
 
 def test_processes_that_vanished_are_lost_and_not_failed():
     known = {"noticed": False, "unwanted": False, "steps_done": 0}
-    assert classify_ending(None, total_steps=None, **known)[0] is LeaseEnd.LOST
+    assert classify_ending(None, total_steps=None, **known)[0] is EndReason.LOST
 
 
 def test_a_signal_is_called_by_its_name():

@@ -16,8 +16,8 @@ from agent.disk import DISK_FULL, disk_problem
 from agent.logs.job_output import write_json
 from agent.process.lease_files import LeaseFolder
 from scheduler.domain.facts.troubles import REMEDIES, Trouble, trouble_of
+from scheduler.domain.lease_life import EndReason
 from scheduler.protocol.bounds import MOST_COUNT
-from scheduler.protocol.reports import LeaseEnd
 
 LASTING = "import time; print('on', flush=True); time.sleep(60)"
 FAILING = "import sys, time; print('on', flush=True); time.sleep(1); sys.exit(3)"
@@ -60,7 +60,7 @@ def test_idle_workers_are_out_of_service_until_the_agent_can_write_again(node, m
             assert os.strerror(code) in problems[1]
             node.want(running, node.lease(2, LASTING, workers=(1,)))
             refused = await node.until(lambda: node.ended(2))
-            assert refused.reason is LeaseEnd.RELEASED
+            assert refused.reason is EndReason.RELEASED
             assert refused.message == problems[1]
             assert node.runs(1)
             disk.full = False
@@ -81,7 +81,7 @@ def test_a_full_disk_is_found_before_a_lease_is_begun(node, monkeypatch):
             disk.full = True
             node.want(node.lease(1, LASTING))
             refused = await node.until(lambda: node.ended(1))
-            assert refused.reason is LeaseEnd.RELEASED
+            assert refused.reason is EndReason.RELEASED
             assert set(await node.until(lambda: problems_of(node))) == {0, 1, 2, 3}
 
     asyncio.run(scenario())
@@ -163,7 +163,7 @@ time.sleep(60)
             )
             node.want()
             ended = await node.until(lambda: node.ended(1))
-            assert ended.reason is LeaseEnd.CANCELLED
+            assert ended.reason is EndReason.CANCELLED
             assert "asked" in node.log(1)
 
     asyncio.run(scenario())
@@ -214,7 +214,7 @@ with open("filling", "wb", buffering=0) as file:
             node.want(node.lease(1, filling, working_dir=""))
             async with node.agent(disk_every_s=0.1):
                 ended = await node.until(lambda: node.ended(1))
-                assert ended.reason in {LeaseEnd.FAILED, LeaseEnd.LOST}
+                assert ended.reason in {EndReason.FAILED, EndReason.LOST}
                 assert "No space left on device" in ended.message
                 assert ended.reason_code == DISK_FULL
                 await node.until(lambda: set(problems_of(node)) == {0, 1, 2, 3})

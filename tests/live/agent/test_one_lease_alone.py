@@ -8,9 +8,9 @@ import json
 import pytest
 
 from agent.logs.log_upload import LogUploader, UploadSettings
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 LASTING = "import time; print('on', flush=True); time.sleep(60)"
 #: Reports to its agent, in all ways, that it has done 10**30 steps.
@@ -77,7 +77,7 @@ def test_files_that_a_job_breaks_end_its_own_lease_at_most(node, name, text):
             node.want(other)
             ended = await node.until(lambda: node.ended(1), 30.0)
             assert ended.exit_code is None or isinstance(ended.exit_code, int)
-            assert node.of(2).state is LeaseState.RUNNING
+            assert node.of(2).state is LeasePhase.RUNNING
             await node.until(lambda: not node.processes_of(1))
             node.want()
             await node.until(lambda: node.report().leases == ())
@@ -93,7 +93,7 @@ def test_a_lease_that_cannot_be_started_ends_with_the_reason(node):
             (node.state_dir / "leases" / "1").write_text("in the way")
             node.want(node.lease(1, LASTING), node.lease(2, LASTING, workers=(1,)))
             ended = await node.until(lambda: node.ended(1))
-            assert ended.reason is LeaseEnd.LOST
+            assert ended.reason is EndReason.LOST
             assert "FileExistsError" in ended.message
             await node.until(lambda: node.runs(2))
 
@@ -111,7 +111,7 @@ def test_a_lease_that_makes_no_sense_is_reported_as_failed_and_the_others_run(no
             node.revision += 1
             path.write_text(json.dumps(message))
             ended = await node.until(lambda: node.ended(1))
-            assert ended.reason in {LeaseEnd.FAILED, LeaseEnd.CANCELLED}
+            assert ended.reason in {EndReason.FAILED, EndReason.CANCELLED}
             await node.until(lambda: node.runs(2))
 
     asyncio.run(scenario())

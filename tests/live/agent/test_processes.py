@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from agent.clock import lease_clock_s
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 DEAF = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEP}"
@@ -53,7 +53,7 @@ def test_a_job_runs_to_its_end_and_is_told_who_it_is(node):
         node.want(lease)
         async with node.agent():
             report = await node.until(lambda: node.ended(7))
-        assert report.reason is LeaseEnd.COMPLETED
+        assert report.reason is EndReason.COMPLETED
         assert (report.exit_code, report.steps_done) == (0, 5)
         for rank, local in ((2, 0), (3, 1)):
             seen = dict(line.split(" ") for line in node.log(7, f"stdout.{rank}").splitlines())
@@ -83,10 +83,10 @@ def test_a_job_runs_to_its_end_and_is_told_who_it_is(node):
 @pytest.mark.parametrize(
     ("program", "reason", "code", "words"),
     [
-        ("raise SystemExit(3)", LeaseEnd.FAILED, 3, "exit code 3"),
-        ("raise SystemExit(75)", LeaseEnd.RELEASED, 75, ""),
-        ("raise MemoryError", LeaseEnd.OOM, 1, "out-of-memory"),
-        ("import os; os.abort()", LeaseEnd.FAILED, -6, "SIGABRT"),
+        ("raise SystemExit(3)", EndReason.FAILED, 3, "exit code 3"),
+        ("raise SystemExit(75)", EndReason.RELEASED, 75, ""),
+        ("raise MemoryError", EndReason.OOM, 1, "out-of-memory"),
+        ("import os; os.abort()", EndReason.FAILED, -6, "SIGABRT"),
     ],
 )
 def test_an_exit_is_classified(node, program, reason, code, words):
@@ -105,7 +105,7 @@ def test_a_program_that_is_not_there_is_a_failure_with_its_name(node):
         node.want(node.lease(1, "", command=("/no/such/program",)))
         async with node.agent():
             report = await node.until(lambda: node.ended(1))
-        assert report.reason is LeaseEnd.FAILED
+        assert report.reason is EndReason.FAILED
         assert "/no/such/program" in report.message
 
     run(main())
@@ -116,7 +116,7 @@ def test_a_lease_on_a_worker_that_is_not_there_is_lost(node):
         node.want(node.lease(1, SLEEP, workers=(9,)))
         async with node.agent():
             report = await node.until(lambda: node.ended(1))
-        assert report.reason is LeaseEnd.LOST
+        assert report.reason is EndReason.LOST
         assert "no worker 9" in report.message
 
     run(main())
@@ -143,7 +143,7 @@ def test_a_job_that_ignores_sigterm_is_killed_before_its_deadline(node):
             # A loaded machine may report late; a job that is never killed would sleep for a minute.
             assert lease_clock_s() - sent_s < 20
             await node.until(lambda: not node.processes_of(1))
-        assert report.reason is LeaseEnd.RELEASED
+        assert report.reason is EndReason.RELEASED
         assert report.exit_code == -9
         assert "killed" in report.message
 
@@ -158,7 +158,7 @@ def test_a_lease_that_is_gone_stops_its_job_and_frees_the_worker_for_the_next(no
             node.want(node.lease(2, f"import time; print(time.time())\n{SLEEP}"))
             report = await node.until(lambda: node.ended(1) or (node.runs(2) and node.of(2)))
             await node.until(lambda: node.runs(2))
-            assert report.reason in {LeaseEnd.CANCELLED, None}
+            assert report.reason in {EndReason.CANCELLED, None}
             await node.until(lambda: not node.processes_of(1))
             await node.until(lambda: node.of(1) is None)  # delivered, and forgotten
             node.want()
@@ -172,7 +172,7 @@ def test_grandchildren_end_with_the_job_wherever_they_hide(node):
         node.want(node.lease(1, GRANDCHILDREN))
         async with node.agent():
             report = await node.until(lambda: node.ended(1))
-            assert report.reason is LeaseEnd.COMPLETED
+            assert report.reason is EndReason.COMPLETED
             assert node.processes_of(1) in ([], [_supervisor(node, 1)])
         node.want(node.lease(2, GRANDCHILDREN + "time.sleep(60)"))
         async with node.agent():
@@ -198,7 +198,7 @@ def test_when_one_process_of_the_node_fails_the_others_go_too(node):
         node.want(node.lease(1, program, world_size=2, local_ranks=(0, 1)))
         async with node.agent():
             report = await node.until(lambda: node.ended(1))
-        assert (report.reason, report.exit_code) == (LeaseEnd.FAILED, 4)
+        assert (report.reason, report.exit_code) == (EndReason.FAILED, 4)
 
     run(main())
 
@@ -223,7 +223,7 @@ def test_an_agent_that_was_killed_finds_its_jobs_again(node):
         await node.until(lambda: node.of(1) and node.of(1).steps_live > before)
         assert node.processes_of(1) == pids  # the same ones: nothing was started twice
         report = await node.until(lambda: node.ended(2))
-        assert (report.reason, report.exit_code) == (LeaseEnd.FAILED, 3)
+        assert (report.reason, report.exit_code) == (EndReason.FAILED, 3)
         node.want()
         report = await node.until(lambda: node.ended(1) or node.of(1) is None)
         await node.until(lambda: not node.processes_of(1))
@@ -243,7 +243,7 @@ def test_without_any_agent_the_deadline_still_holds(node):
         assert lease_clock_s() - sent_s < 20  # left alone it sleeps for a minute
         node.start_agent()
         report = await node.until(lambda: node.ended(1))
-        assert report.reason is LeaseEnd.RELEASED
+        assert report.reason is EndReason.RELEASED
 
     run(main())
 
@@ -255,7 +255,7 @@ def test_when_the_supervisor_is_killed_the_job_goes_with_it_and_counts_as_lost(n
             await node.until(lambda: "up" in node.log(1) and node.runs(1))
             os.kill(_supervisor(node, 1), signal.SIGKILL)
             report = await node.until(lambda: node.ended(1))
-            assert report.reason is LeaseEnd.LOST
+            assert report.reason is EndReason.LOST
             await node.until(lambda: not node.processes_of(1))
 
     run(main())
@@ -325,11 +325,11 @@ state.write_text(str(done))
             else:
                 node.want()
             report = await node.until(lambda: node.ended(1))
-            assert report.reason in {LeaseEnd.RELEASED, LeaseEnd.CANCELLED}
+            assert report.reason in {EndReason.RELEASED, EndReason.CANCELLED}
             assert 0 < report.steps_done < 60
             node.want(node.lease(2, program, **plain, steps_done=report.steps_done))
             report = await node.until(lambda: node.ended(2))
-            assert (report.reason, report.steps_done) == (LeaseEnd.COMPLETED, 60)
+            assert (report.reason, report.steps_done) == (EndReason.COMPLETED, 60)
 
     run(main())
 
@@ -361,7 +361,7 @@ def test_a_scheduler_that_is_away_stops_nothing_until_the_deadline(node):
             report_path = node.folder / "report.json"
             report_path.unlink(missing_ok=True)
             await node.until(lambda: node.runs(1))
-            assert node.of(1).state is LeaseState.RUNNING
+            assert node.of(1).state is LeasePhase.RUNNING
 
     run(main())
 
@@ -397,10 +397,10 @@ def test_a_lease_that_arrives_too_late_is_released_without_a_process(node):
         node.want(node.lease(1, SLEEP, remaining_s=0.5))
         async with node.agent():
             report = await node.until(lambda: node.ended(1))
-            assert (report.reason, report.started_s) == (LeaseEnd.RELEASED, None)
+            assert (report.reason, report.started_s) == (EndReason.RELEASED, None)
         async with node.agent():  # and the next agent knows it, too
             (node.folder / "report.json").unlink()
-            assert (await node.until(lambda: node.ended(1))).reason is LeaseEnd.RELEASED
+            assert (await node.until(lambda: node.ended(1))).reason is EndReason.RELEASED
 
     run(main())
 
@@ -461,7 +461,7 @@ if os.environ["LEASEHOLD_LEASE_ID"] == "2":
             await node.until(lambda: node.runs(2))
             node.want(new)
             ended = await node.until(lambda: node.ended(2))
-            assert ended.reason is LeaseEnd.COMPLETED, ended.message
+            assert ended.reason is EndReason.COMPLETED, ended.message
 
     run(main())
 

@@ -17,7 +17,7 @@ from agent.logs.job_output import NotRegularError, read_regular
 from agent.process.acting import Reach
 from agent.process.lease_files import LeaseFolder
 from agent.process.steps_file import StepsFile
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 STEPS = "import time\nfor i in range(1, 1000): print('step', i, flush=True); time.sleep(0.02)"
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
@@ -58,7 +58,7 @@ def test_an_expression_that_kept_python_busy_for_ever_holds_nobody_up(node):
         async with node.agent():
             await node.until(lambda: node.of(2) and node.of(2).steps_live > 3, 60)
             report = await node.until(lambda: node.ended(1), 60)
-            assert report.reason is LeaseEnd.RELEASED  # at its deadline
+            assert report.reason is EndReason.RELEASED  # at its deadline
 
     run(main())
 
@@ -76,7 +76,7 @@ def test_a_job_of_an_expression_that_re2_does_not_know_runs_on_and_says_why(node
             await node.until(lambda: node.of(1) and node.of(1).progress_problem, 60)
             node.want(node.lease(1, program, progress_regex=expression, remaining_s=2.0))
             report = await node.until(lambda: node.ended(1), 60)
-        assert (report.reason, report.steps_live) == (LeaseEnd.RELEASED, 0)
+        assert (report.reason, report.steps_live) == (EndReason.RELEASED, 0)
 
     run(main())
 
@@ -100,7 +100,7 @@ print("step 2")
         await node.until((node.state_dir / "leases" / "1" / "exit.json").exists, 60)
         async with node.agent():
             report = await node.until(lambda: node.ended(1), 60)
-        assert (report.reason, report.steps_done) == (LeaseEnd.COMPLETED, 2)
+        assert (report.reason, report.steps_done) == (EndReason.COMPLETED, 2)
 
     run(main())
 
@@ -118,7 +118,7 @@ def test_an_end_waits_for_its_figures_no_longer_than_it_may(node, monkeypatch):
         node.want(node.lease(1, "print('step 3')", progress_regex=r"step (\d+)"))
         async with node.agent():
             report = await node.until(lambda: node.ended(1), 60)
-        assert (report.reason, report.steps_live) == (LeaseEnd.COMPLETED, 0)
+        assert (report.reason, report.steps_live) == (EndReason.COMPLETED, 0)
 
     run(main())
 
@@ -198,7 +198,7 @@ time.sleep(60)
             await node.until(lambda: "up" in node.log(1), 60)
             await node.until(lambda: node.of(2).steps_live > 3, 60)
             report = await node.until(lambda: node.ended(1), 60)
-            assert report.reason in {LeaseEnd.RELEASED, LeaseEnd.CANCELLED}
+            assert report.reason in {EndReason.RELEASED, EndReason.CANCELLED}
 
     run(main())
 

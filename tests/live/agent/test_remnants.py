@@ -20,7 +20,7 @@ import pytest
 
 from agent.process import clearing, remnants
 from leasehold_testing.hiding import HIDE, pids_with, unique_word
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_job_that_kills_its_supervisor_leaves_nothing_behind(node, word):
             for lease_id in (1, 2, 3):
                 node.want(node.lease(lease_id, program))
                 report = await node.until(lambda n=lease_id: node.ended(n))
-                assert report.reason is LeaseEnd.LOST
+                assert report.reason is EndReason.LOST
                 assert pids_with(word) == []  # at the very moment at which the end is reported
 
     run(main())

@@ -32,8 +32,8 @@ from leasehold.daemon.agent import (
     run_agent,
 )
 from leasehold_testing.played_agent import ALONE, gap_s, played_agent
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ClusterError, InputError, NotPermittedError
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 QUICK = AgentSettings(
@@ -87,7 +87,7 @@ def test_from_an_enrolment_to_a_job_s_output_and_on_without_the_secret(node, sch
         scheduler.want(node.lease(1, program))
         async with serving(told):
             report = await node.until(lambda: scheduler.ended(1))
-            assert report.reason is LeaseEnd.COMPLETED
+            assert report.reason is EndReason.COMPLETED
             await node.until(lambda: len(scheduler.logs) == 2)
         assert scheduler.logs == {(1, "out"): b"to out\n", (1, "err"): b"to err\n"}
         types = [w.worker_type for w in scheduler.reports[-1].workers]
@@ -220,7 +220,7 @@ def test_a_job_outlives_a_leader_change_a_refused_token_and_cut_answers(
             await node.until(lambda: second.reports[-1].term == 2)
             second.want()
             report = await node.until(lambda: second.ended(1))
-            assert report.reason is LeaseEnd.CANCELLED
+            assert report.reason is EndReason.CANCELLED
 
     run(main())
 
@@ -272,7 +272,7 @@ def test_with_stop_jobs_they_leave_with_the_agent_and_it_is_no_failure(node, sch
         scheduler.want(node.lease(1, SLEEP))
         async with serving(options(node, scheduler, stop_jobs=True)):
             await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
-        assert scheduler.ended(1).reason is LeaseEnd.RELEASED
+        assert scheduler.ended(1).reason is EndReason.RELEASED
         assert node.processes_of(1) == []
         assert all("being stopped" in w.problem for w in scheduler.reports[-1].workers)
 
@@ -298,7 +298,7 @@ def test_a_lease_that_comes_while_the_agent_stops_is_handed_back(node, scheduler
             offering = asyncio.create_task(offer())
         await offering
         report = scheduler.ended(2)
-        assert (report.reason, report.started_s) == (LeaseEnd.RELEASED, None)
+        assert (report.reason, report.started_s) == (EndReason.RELEASED, None)
         assert scheduler.ended(1).exit_code == -9
 
     run(main())
@@ -329,7 +329,7 @@ def test_the_command_stops_on_sigterm_while_its_jobs_go_on(node, scheduler):
         agent = start()
         seen = len(scheduler.reports)
         await node.until(lambda: len(scheduler.reports) > seen)
-        assert scheduler.of(1).state is LeaseState.RUNNING
+        assert scheduler.of(1).state is LeasePhase.RUNNING
         scheduler.want()
         await node.until(lambda: not node.processes_of(1))
         agent.terminate()

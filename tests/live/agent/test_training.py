@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 JOB = Path(__file__).resolve().parents[3] / "examples" / "jobs" / "numpy_training.py"
 STEPS = 900
@@ -40,13 +40,13 @@ def test_steps_count_once_over_notices_vanished_leases_and_a_killed_agent(node):
         node.want(lease(1))
         await node.until(lambda: node.of(1) and node.of(1).steps_live > 0)
         node.want(lease(1, notice_in_s=0.0, remaining_s=20.0))  # announced
-        assert (await end(1)).reason is LeaseEnd.RELEASED
+        assert (await end(1)).reason is EndReason.RELEASED
         assert node.of(1).exit_code == 75
 
         node.want(lease(2))
         await node.until(lambda: node.of(2) and node.of(2).steps_live > steps_done[-1])
         node.want()  # gone: SIGTERM at once
-        assert (await end(2)).reason is LeaseEnd.CANCELLED
+        assert (await end(2)).reason is EndReason.CANCELLED
 
         slow_s = 0.1  # it does not end before the next agent is there
         node.want(lease(3, slow_s))
@@ -60,7 +60,7 @@ def test_steps_count_once_over_notices_vanished_leases_and_a_killed_agent(node):
         await end(3)
 
         node.want(lease(4, remaining_s=60.0))
-        assert (await end(4)).reason is LeaseEnd.COMPLETED
+        assert (await end(4)).reason is EndReason.COMPLETED
         assert steps_done == sorted(steps_done)
         assert steps_done[-1] == STEPS
         assert f"{STEPS} steps, each once: True" in node.log(4)

@@ -12,7 +12,7 @@ import agent.process.supervisor
 from agent.endpoint.endpoint import Endpoint, Tenant
 from leasehold.cli.main import app
 from scheduler.domain.facts.troubles import trouble_of
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 #: In the place of the supervisor: as if its working directory is on a file server that is gone.
 HANGS = "import time\ntime.sleep(600)\n"
@@ -31,7 +31,7 @@ def test_a_lease_whose_processes_are_never_started_ends_with_a_reason(node, tmp_
         async with node.agent(start_most_s=0.5):
             node.want(node.lease(1, "pass", remaining_s=600.0))
             report = await node.until(lambda: node.ended(1), 60)
-            assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "NotStarted")
+            assert (report.reason, report.reason_code) == (EndReason.LOST, "NotStarted")
             assert report.message == "its processes were not started within 0.5 s"
             assert trouble_of(report.reason_code, report.message) == "not_started"
             await node.until(lambda: not node.processes_of(1))

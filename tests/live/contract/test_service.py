@@ -25,7 +25,7 @@ from scheduler.control.facts.requests import (
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.jobs.spec import JobSpec
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.reservation import Reservation
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError, InputError, NotFoundError

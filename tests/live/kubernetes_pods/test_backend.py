@@ -10,7 +10,7 @@ import pytest
 from agent.clock import lease_clock_s
 from agent.kubernetes.pods.ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
-from scheduler.protocol.reports import LeaseEnd, LeaseState
+from scheduler.domain.lease_life import EndReason, LeasePhase
 
 POD = "job1-1-0"
 
@@ -19,12 +19,12 @@ def test_a_lease_becomes_a_pod_and_its_success_completes_the_job(play, make_leas
     async def scene(stage):
         stage.start(make_lease())
         await stage.pod()
-        assert stage.report().state is LeaseState.STARTING
+        assert stage.report().state is LeasePhase.STARTING
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.api.finish(POD, 0)
         report = await stage.ended()
-        assert (report.reason, report.exit_code) == (LeaseEnd.COMPLETED, 0)
+        assert (report.reason, report.exit_code) == (EndReason.COMPLETED, 0)
         stage.backend.perform(Forget(lease_id=1))
         await stage.until(lambda: not stage.api.pods)
         assert stage.backend.held() == ()
@@ -48,7 +48,7 @@ def test_each_way_to_end_has_its_own_reason(play, make_lease):
         await stage.pod("job9-1-0")
         stage.api.status("job9-1-0", phase="Failed", reason="Evicted", message="low on memory")
         report = await stage.ended(9)
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "Evicted")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "Evicted")
         assert "low on memory" in report.message
 
     play(scene)
@@ -59,9 +59,9 @@ def test_a_preempted_pod_is_told_then_deleted_with_its_grace_and_then_by_force(p
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.backend.perform(Notice(lease_id=1, on=True, by_s=lease_clock_s() + 5))
-        assert stage.report().state is LeaseState.STOPPING
+        assert stage.report().state is LeasePhase.STOPPING
         stage.backend.perform(Terminate(lease_id=1, unwanted=False))
         pod = await stage.until(lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp"))
         metadata = stage.api.pods[POD]["metadata"]
@@ -71,7 +71,7 @@ def test_a_preempted_pod_is_told_then_deleted_with_its_grace_and_then_by_force(p
         await stage.until(lambda: metadata["deletionGracePeriodSeconds"] == 1)
         assert stage.report().reason is None, "while the pod is there its workers are not free"
         stage.api.finish(POD, 143)
-        assert (await stage.ended()).reason is LeaseEnd.RELEASED
+        assert (await stage.ended()).reason is EndReason.RELEASED
         assert pod
 
     play(scene)
@@ -83,7 +83,7 @@ def test_a_lease_that_is_cancelled_before_its_pod_was_seen_makes_none(play, make
         stage.start(make_lease())
         await stage.until(stage.api.creations)
         stage.backend.perform(Terminate(lease_id=1, unwanted=True))
-        assert (await stage.ended()).reason is LeaseEnd.CANCELLED
+        assert (await stage.ended()).reason is EndReason.CANCELLED
         assert not stage.api.pods
 
     play(scene)
@@ -94,13 +94,13 @@ def test_a_new_agent_adopts_the_pods_and_ends_what_nobody_wants(play, make_lease
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         before = stage.backend.held()[0]
         await stage.stop()
         await stage.begin()
         (held,) = stage.held
         assert (held.lease_id, held.token, held.deadline_s) == (1, 1, before.deadline_s)
-        assert stage.report().state is LeaseState.RUNNING
+        assert stage.report().state is LeasePhase.RUNNING
         assert len(stage.api.creations()) == 1
         await stage.stop()
         for path in (stage.folder / "pods").iterdir():
@@ -111,7 +111,7 @@ def test_a_new_agent_adopts_the_pods_and_ends_what_nobody_wants(play, make_lease
         stage.backend.perform(Terminate(lease_id=1, unwanted=True))
         await stage.until(lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp"))
         stage.api.vanish(POD)
-        assert (await stage.ended()).reason is LeaseEnd.CANCELLED
+        assert (await stage.ended()).reason is EndReason.CANCELLED
 
     play(scene)
 
@@ -130,7 +130,7 @@ def test_a_lost_answer_to_a_creation_does_not_make_a_second_pod(play, make_lease
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         assert len(stage.api.pods) == 1
 
     play(scene)
@@ -145,14 +145,14 @@ def test_an_expired_watch_lists_again_and_misses_nothing(play, make_lease):
         stage.api.pods[POD]["status"] = {"phase": "Running", "containerStatuses": [
             {"name": "job", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
         ]}  # fmt: skip
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.api.pods.pop(POD)
         stage.api.forget_history()
         report = await stage.ended()
         assert (report.reason, report.message) == (
-            LeaseEnd.LOST,
+            EndReason.LOST,
             "the pod vanished; another user has deleted it",
-        ) or report.reason is LeaseEnd.LOST
+        ) or report.reason is EndReason.LOST
 
     play(scene)
 
@@ -165,7 +165,7 @@ def test_a_pod_deleted_by_hand_releases_the_job(play, make_lease):
         stage.api.pods[POD]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         stage.api.finish(POD, 143)
         report = await stage.ended()
-        assert report.reason is LeaseEnd.RELEASED
+        assert report.reason is EndReason.RELEASED
         assert "another user" in report.message
 
     play(scene)
@@ -193,11 +193,11 @@ def test_what_cannot_be_made_ends_the_lease_with_the_refusal(play, make_lease, f
         stage.api.fault("POST", "/pods", webhook)
         stage.start(make_lease())
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.FAILED, "AdmissionDenied")
+        assert (report.reason, report.reason_code) == (EndReason.FAILED, "AdmissionDenied")
         stage.api.fault("POST", "/pods", denied, times=100)
         stage.start(make_lease(2, workers=(1,)))
         report = await stage.ended(2)
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "Forbidden")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "Forbidden")
         assert "cannot create" in report.message
         assert len(stage.api.creations()) < 10, "no crash loop"
         assert not stage.task.done()
@@ -216,7 +216,7 @@ def test_an_image_that_does_not_exist_fails_the_job_and_frees_the_worker(play, m
         assert stage.report().reason is None
         stage.api.vanish(POD)
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.FAILED, "ImagePullBackOff")
+        assert (report.reason, report.reason_code) == (EndReason.FAILED, "ImagePullBackOff")
 
     play(scene)
 
@@ -253,7 +253,7 @@ def test_output_is_read_once_and_steps_are_found_in_it(play, make_lease):
         await stage.until(lambda: stage.report().steps_live == 30)
         stage.api.finish(POD, 75)
         report = await stage.ended()
-        assert (report.reason, report.steps_done) == (LeaseEnd.RELEASED, 30)
+        assert (report.reason, report.steps_done) == (EndReason.RELEASED, 30)
         await stage.until(lambda: stage.backend.running() == set())
 
     play(scene)
@@ -267,7 +267,7 @@ def test_the_last_steps_of_a_pod_are_in_the_report_of_its_end(play, make_lease):
         stage.api.logs[POD] = [f"2026-01-01T00:00:00.{n:03}Z step {n}" for n in range(1, 900)]
         stage.api.finish(POD, 75)
         report = await stage.ended()
-        assert (report.reason, report.steps_done) == (LeaseEnd.RELEASED, 899)
+        assert (report.reason, report.steps_done) == (EndReason.RELEASED, 899)
 
     play(scene)
 
@@ -285,7 +285,7 @@ def test_a_pod_whose_expression_re2_does_not_know_runs_on_and_says_why(play, mak
         assert stage.report().state == "running"
         stage.api.finish(POD, 0)
         report = await stage.ended()
-        assert (report.reason, report.steps_done) == (LeaseEnd.COMPLETED, 0)
+        assert (report.reason, report.steps_done) == (EndReason.COMPLETED, 0)
 
     play(scene)
 
@@ -359,7 +359,7 @@ def test_an_api_server_that_has_just_started_and_refuses_everybody_is_soon_asked
         stage.api.fault("GET", "watch=true", denied, times=3)
         await stage.until(lambda: not stage.api.faults)
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
 
     play(scene)
 
@@ -378,7 +378,7 @@ def test_a_pod_that_vanished_while_there_was_no_agent_has_ended_and_is_not_made_
         await stage.begin()
         (held,) = stage.held
         assert held.ended
-        assert stage.report().reason is LeaseEnd.LOST
+        assert stage.report().reason is EndReason.LOST
         assert "vanished" in stage.report().message
         stage.backend.perform(Forget(lease_id=1))
         await stage.until(lambda: not list((stage.folder / "pods").iterdir()))
@@ -409,6 +409,6 @@ def test_a_pod_whose_making_was_asked_for_may_have_run_unless_it_was_refused(
             return
         (held,) = stage.held
         assert held.ended
-        assert stage.report().reason is LeaseEnd.LOST
+        assert stage.report().reason is EndReason.LOST
 
     play(scene)

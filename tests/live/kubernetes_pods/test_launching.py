@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.protocol.reports import LeaseState
+from scheduler.domain.lease_life import LeasePhase
 
 POD = "job1-1-0"
 
@@ -14,7 +14,7 @@ def test_a_launch_is_timed_and_its_devices_are_read_back(play, make_lease):
         assert (stage.report().launch_s, stage.report().devices) == (None, ())
         stage.api.run(POD, devices=("GPU-7",))
         report = await stage.until(lambda: (r := stage.report()).launch_s is not None and r)
-        assert report.state is LeaseState.RUNNING
+        assert report.state is LeasePhase.RUNNING
         # Kubernetes reports whole seconds, and the fake cluster takes no time.
         assert 0.0 <= report.image_s <= report.launch_s <= report.ready_s <= 2.0
         assert report.devices == ("GPU-7",)
@@ -38,7 +38,7 @@ def test_a_job_that_is_not_ready_yet_is_still_being_launched(play, make_lease):
         stage.api.status("job2-1-0", conditions=not_yet, phase="Running", containerStatuses=[
             {"name": "job", "state": {"running": {"startedAt": not_yet[0]["lastTransitionTime"]}}}
         ])  # fmt: skip
-        await stage.until(lambda: stage.report(2).state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report(2).state is LeasePhase.RUNNING)
         assert stage.report(2).launch_s is None
         stage.api.finish("job2-1-0", 1)
         ended = await stage.ended(2)
@@ -55,7 +55,7 @@ def test_visible_devices_are_those_that_the_agent_has_chosen(play, make_lease):
         stage.start(make_lease(workers=(1, 3)))
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         assert stage.report().devices == ("1", "3")
 
     play(scene)

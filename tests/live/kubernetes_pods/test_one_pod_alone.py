@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.kubernetes.names import LEASE_JSON
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol import bounds
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD, OTHER = "job1-1-0", "job2-1-0"
 
@@ -16,7 +16,7 @@ async def _two(stage, make_lease, **more):
     stage.start(make_lease(2, workers=(1,)))
     await stage.pod(OTHER)
     stage.api.run(OTHER)
-    await stage.until(lambda: stage.report(2).state is LeaseState.RUNNING)
+    await stage.until(lambda: stage.report(2).state is LeasePhase.RUNNING)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_status_that_makes_no_sense_ends_its_own_lease(play, make_lease, statu
         await stage.pod(POD)
         stage.api.status(POD, **status)
         await stage.until(lambda: "deletionTimestamp" in stage.api.pods[POD]["metadata"])
-        assert stage.report(2).state is LeaseState.RUNNING
+        assert stage.report(2).state is LeasePhase.RUNNING
         assert not stage.task.done()
 
     play(scene)
@@ -47,9 +47,9 @@ def test_a_template_that_cannot_be_merged_ends_its_own_lease(play, make_lease, t
     async def scene(stage):
         await _two(stage, make_lease, kubernetes={"template": template})
         ended = await stage.ended(1)
-        assert ended.reason in {LeaseEnd.LOST, LeaseEnd.FAILED}
+        assert ended.reason in {EndReason.LOST, EndReason.FAILED}
         assert ended.message
-        assert stage.report(2).state is LeaseState.RUNNING
+        assert stage.report(2).state is LeasePhase.RUNNING
         assert not stage.task.done()
 
     play(scene)
@@ -60,7 +60,7 @@ def test_an_exit_code_that_is_none_and_absurd_steps_do_no_harm(play, make_lease)
         await _two(stage, make_lease, progress_regex=r"step (\d+)")
         await stage.pod(POD)
         stage.api.run(POD)
-        await stage.until(lambda: stage.report(1).state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report(1).state is LeasePhase.RUNNING)
         stage.backend._records[1].advance(10**30, 10**30)
         stage.api.finish(POD, 2**70)
         report = await stage.ended(1)

@@ -19,8 +19,8 @@ from agent.bring_code import LATE, UNUSABLE, fetch, unpack_code
 from agent.clock import lease_clock_s
 from agent.kubernetes.pods.code import FOLDER
 from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
 WITH_CODE = PodSettings(guard_image="agent:1", code_image="agent:1")
@@ -183,7 +183,7 @@ def test_code_that_nobody_has_ends_the_lease_as_failed(play, make_lease, tmp_pat
         await stage.until(lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp"))
         stage.api.vanish(POD)
         ended = await stage.ended()
-        assert ended.reason is LeaseEnd.FAILED
+        assert ended.reason is EndReason.FAILED
         assert ended.message.startswith(
             "its uploaded code cannot be fetched: node 'n1' has no lease"
         )
@@ -261,7 +261,7 @@ def test_the_code_is_for_the_pod_of_the_lease_alone(play, make_lease, tmp_path):
         with pytest.raises(OSError, match="is not available"):
             await asyncio.to_thread(fetch, at, plain)
         stage.api.run("job2-1-0")
-        await stage.until(lambda: stage.report(2).state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report(2).state is LeasePhase.RUNNING)
         with pytest.raises(OSError, match="the job has begun"):
             await asyncio.to_thread(fetch, at, eve)
 
@@ -279,7 +279,7 @@ def test_an_agent_that_cannot_bring_it_says_what_to_set(play, make_lease, settin
     async def scene(stage):
         stage.start(make_lease(upload=DIGEST))
         ended = await stage.ended()
-        assert ended.reason is LeaseEnd.FAILED
+        assert ended.reason is EndReason.FAILED
 
         assert re.search(said, ended.message), ended.message
         assert not stage.api.pods
@@ -290,9 +290,9 @@ def test_an_agent_that_cannot_bring_it_says_what_to_set(play, make_lease, settin
 @pytest.mark.parametrize(
     ("exit_code", "said", "end"),
     [
-        (UNUSABLE, "its uploaded code cannot be used: 'a' lies outside", LeaseEnd.FAILED),
-        (LATE, "was not brought before the lease was over", LeaseEnd.LOST),
-        (137, "", LeaseEnd.LOST),
+        (UNUSABLE, "its uploaded code cannot be used: 'a' lies outside", EndReason.FAILED),
+        (LATE, "was not brought before the lease was over", EndReason.LOST),
+        (137, "", EndReason.LOST),
     ],
 )
 def test_a_pod_whose_code_was_not_brought_says_why(play, make_lease, exit_code, said, end):
@@ -319,7 +319,7 @@ def test_a_job_that_fills_the_folder_with_its_code_has_failed_and_not_its_node(p
     async def scene(stage):
         await pod_with_code(stage, make_lease, Scheduler(CODE))
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         said = 'Usage of EmptyDir volume "leasehold-code" exceeds the limit "1073741824". '
         ended = {"exitCode": 137, "reason": "Error"}
         stage.api.status(
@@ -330,7 +330,7 @@ def test_a_job_that_fills_the_folder_with_its_code_has_failed_and_not_its_node(p
             containerStatuses=[{"name": "job", "state": {"terminated": ended}}],
         )
         report = await stage.ended()
-        assert report.reason is LeaseEnd.FAILED
+        assert report.reason is EndReason.FAILED
         assert report.message == f"it wrote too much beside its uploaded code: {said.strip()}"
 
     play(scene, settings=WITH_CODE)

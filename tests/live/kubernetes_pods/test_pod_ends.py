@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.kubernetes.pods.ends import Orders, end_of, look_at, start_failure
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 STAYS, TOLD = Orders(), Orders(noticed=True)
 DELETED, UNWANTED = Orders(terminated=True), Orders(terminated=True, unwanted=True)
@@ -22,28 +22,28 @@ def pod(code=None, reason="Error", *, phase="Failed", why="", message="", delete
 @pytest.mark.parametrize(
     ("seen", "orders", "end"),
     [
-        (pod(0, phase="Succeeded"), STAYS, LeaseEnd.COMPLETED),
-        (pod(0, phase="Succeeded"), TOLD, LeaseEnd.RELEASED),
-        (pod(75), STAYS, LeaseEnd.RELEASED),
-        (pod(1), STAYS, LeaseEnd.FAILED),
-        (pod(1), DELETED, LeaseEnd.RELEASED),
-        (pod(1), UNWANTED, LeaseEnd.CANCELLED),
-        (pod(137, "OOMKilled"), STAYS, LeaseEnd.OOM),
-        (pod(137), KILLED, LeaseEnd.RELEASED),
-        (pod(143), STAYS, LeaseEnd.FAILED),
-        (pod(143), TOLD, LeaseEnd.RELEASED),
-        (pod(143, deleted=True), STAYS, LeaseEnd.RELEASED),
-        (pod(why="Evicted", message="memory"), STAYS, LeaseEnd.LOST),
-        (pod(137, why="Evicted", message="memory"), STAYS, LeaseEnd.LOST),
-        (pod(why="UnexpectedAdmissionError"), STAYS, LeaseEnd.LOST),
-        (pod(why="OutOfnvidia.com/gpu"), STAYS, LeaseEnd.LOST),
-        (pod(why="NodeLost"), STAYS, LeaseEnd.LOST),
-        (pod(why="Evicted"), DELETED, LeaseEnd.RELEASED),
-        (pod(phase="Running", deleted=True), STAYS, LeaseEnd.RELEASED),
-        (pod(phase="Running"), STAYS, LeaseEnd.LOST),
-        (pod(128, "StartError"), STAYS, LeaseEnd.FAILED),
-        (None, STAYS, LeaseEnd.LOST),
-        (None, DELETED, LeaseEnd.RELEASED),
+        (pod(0, phase="Succeeded"), STAYS, EndReason.COMPLETED),
+        (pod(0, phase="Succeeded"), TOLD, EndReason.RELEASED),
+        (pod(75), STAYS, EndReason.RELEASED),
+        (pod(1), STAYS, EndReason.FAILED),
+        (pod(1), DELETED, EndReason.RELEASED),
+        (pod(1), UNWANTED, EndReason.CANCELLED),
+        (pod(137, "OOMKilled"), STAYS, EndReason.OOM),
+        (pod(137), KILLED, EndReason.RELEASED),
+        (pod(143), STAYS, EndReason.FAILED),
+        (pod(143), TOLD, EndReason.RELEASED),
+        (pod(143, deleted=True), STAYS, EndReason.RELEASED),
+        (pod(why="Evicted", message="memory"), STAYS, EndReason.LOST),
+        (pod(137, why="Evicted", message="memory"), STAYS, EndReason.LOST),
+        (pod(why="UnexpectedAdmissionError"), STAYS, EndReason.LOST),
+        (pod(why="OutOfnvidia.com/gpu"), STAYS, EndReason.LOST),
+        (pod(why="NodeLost"), STAYS, EndReason.LOST),
+        (pod(why="Evicted"), DELETED, EndReason.RELEASED),
+        (pod(phase="Running", deleted=True), STAYS, EndReason.RELEASED),
+        (pod(phase="Running"), STAYS, EndReason.LOST),
+        (pod(128, "StartError"), STAYS, EndReason.FAILED),
+        (None, STAYS, EndReason.LOST),
+        (None, DELETED, EndReason.RELEASED),
     ],
 )
 def test_each_end_has_its_reason(seen, orders, end):
@@ -53,7 +53,7 @@ def test_each_end_has_its_reason(seen, orders, end):
 
 def test_all_steps_done_is_completed_also_when_it_was_told_to_leave():
     look = look_at(pod(0, phase="Succeeded"))
-    assert end_of(look, DELETED, steps_done=10, total_steps=10)[0] is LeaseEnd.COMPLETED
+    assert end_of(look, DELETED, steps_done=10, total_steps=10)[0] is EndReason.COMPLETED
 
 
 def waiting(reason, message=""):
@@ -66,16 +66,16 @@ def waiting(reason, message=""):
     ("look", "early", "late"),
     [
         (waiting("ContainerCreating"), None, None),
-        (waiting("InvalidImageName"), LeaseEnd.FAILED, LeaseEnd.FAILED),
-        (waiting("CreateContainerConfigError"), None, LeaseEnd.FAILED),
-        (waiting("ImagePullBackOff", "manifest unknown"), None, LeaseEnd.FAILED),
-        (waiting("ImagePullBackOff", "i/o timeout"), None, LeaseEnd.LOST),
+        (waiting("InvalidImageName"), EndReason.FAILED, EndReason.FAILED),
+        (waiting("CreateContainerConfigError"), None, EndReason.FAILED),
+        (waiting("ImagePullBackOff", "manifest unknown"), None, EndReason.FAILED),
+        (waiting("ImagePullBackOff", "i/o timeout"), None, EndReason.LOST),
         (
             look_at({"status": {"phase": "Pending", "conditions": [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                  "message": "0/3 nodes are available"}]}}),
             None,
-            LeaseEnd.LOST,
+            EndReason.LOST,
         ),
     ],
 )  # fmt: skip

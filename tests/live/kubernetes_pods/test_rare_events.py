@@ -12,7 +12,7 @@ from agent.kubernetes.names import LEASE_JSON
 from agent.kubernetes.pods.ends import StartBounds
 from agent.logs.log_files import SENT
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, WantedLease
-from scheduler.protocol.reports import LeaseEnd, LeaseState
+from scheduler.domain.lease_life import EndReason, LeasePhase
 
 POD = "job1-1-0"
 
@@ -37,7 +37,7 @@ def test_a_pod_evicted_from_a_cordoned_node_is_lost_and_its_worker_is_not_let_ag
         stage.start(make_lease(workers=(0,)))
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.api.nodes["n1"]["spec"]["unschedulable"] = True
         await stage.until(lambda: set(stage.problems()) == {1, 2, 3})
         evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -45,7 +45,7 @@ def test_a_pod_evicted_from_a_cordoned_node_is_lost_and_its_worker_is_not_let_ag
         stage.api.pods[POD]["metadata"]["deletionTimestamp"] = "now"
         stage.api.finish(POD, 143)
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "EvictionByEvictionAPI")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "EvictionByEvictionAPI")
         stage.backend.held()
         assert set(stage.problems()) == {0, 1, 2, 3}
 
@@ -79,14 +79,14 @@ def test_a_pod_that_survives_its_deletion_is_removed_by_force_only_where_its_job
         stage.start(make_lease(kubernetes=own))
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.backend.perform(Terminate(lease_id=1, unwanted=True))
         await stage.until(lambda: grace_of(stage.api) == 3)
         stage.backend.perform(Kill(lease_id=1))
         stage.backend.perform(Kill(lease_id=1))  # once more changes nothing
         if willing:
             report = await stage.ended()
-            assert report.reason is LeaseEnd.CANCELLED
+            assert report.reason is EndReason.CANCELLED
             assert not stage.api.pods
             return
         await stage.until(lambda: grace_of(stage.api) == 1)
@@ -128,14 +128,14 @@ def test_a_lease_that_is_refused_or_cannot_have_a_pod_ends_at_once(play, make_le
         refused = WantedLease(lease=make_lease(1), deadline_s=lease_clock_s() + 60)
         stage.backend.perform(Refuse(wanted=refused, message="the agent is being stopped"))
         report = await stage.ended(1)
-        assert (report.reason, report.message) == (LeaseEnd.RELEASED, "the agent is being stopped")
+        assert (report.reason, report.message) == (EndReason.RELEASED, "the agent is being stopped")
         stage.start(make_lease(2, image=""))
         report = await stage.ended(2)
-        assert report.reason is LeaseEnd.FAILED
+        assert report.reason is EndReason.FAILED
         assert "names no image" in report.message
         stage.start(make_lease(3, workers=(9,)))
         report = await stage.ended(3)
-        assert report.reason is LeaseEnd.LOST
+        assert report.reason is EndReason.LOST
         assert "there is no worker 9" in report.message
         assert not stage.api.creations()
         assert stage.backend.running() == set()
@@ -144,7 +144,7 @@ def test_a_lease_that_is_refused_or_cannot_have_a_pod_ends_at_once(play, make_le
         assert delivered == {1: True, 2: True, 3: False}
         # Nothing that is ordered of a lease that has ended brings it back.
         stage.backend.perform(Notice(lease_id=1, on=True, by_s=0.0))
-        assert stage.report(1).state is LeaseState.ENDED
+        assert stage.report(1).state is LeasePhase.ENDED
 
     play(scene)
 
@@ -159,7 +159,7 @@ def test_a_renewed_lease_has_its_new_deadline_also_for_the_next_agent(play, make
         await stage.begin()
         (held,) = stage.held
         assert held.deadline_s == later_s
-        assert stage.backend.states() == {1: LeaseState.STARTING}
+        assert stage.backend.states() == {1: LeasePhase.STARTING}
 
     play(scene)
 
@@ -212,7 +212,7 @@ def test_the_next_agent_knows_a_pod_without_its_labels_by_its_uid(play, make_lea
         before = dict(stage.api.pods[POD]["metadata"]["labels"])
         stage.api.relabel(POD, **{"leasehold.dev/lease": "no number", "leasehold.dev/node": None})
         await stage.begin()
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         await stage.until(lambda: stage.api.pods[POD]["metadata"]["labels"] == before)
         assert grace_of(stage.api) is None
 
@@ -232,7 +232,7 @@ def test_a_name_that_another_lease_has_is_waited_for_and_then_given_up(play, mak
         stage.start(make_lease(1, token=5))
         await stage.until(lambda: stage.report().reason_code == "AlreadyExists")
         report = await stage.ended()
-        assert report.reason is LeaseEnd.LOST
+        assert report.reason is EndReason.LOST
         assert "belongs to another lease" in report.message
         assert stage.api.pods[POD] is other
 
@@ -244,11 +244,11 @@ def test_a_deletion_whose_pod_is_gone_already_ends_the_lease(play, make_lease):
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         del stage.api.pods[POD]  # and no watch reports it
         stage.backend.perform(Terminate(lease_id=1, unwanted=False))
         report = await stage.ended()
-        assert report.reason is LeaseEnd.RELEASED
+        assert report.reason is EndReason.RELEASED
 
     play(scene)
 
@@ -263,7 +263,7 @@ def test_a_lease_cancelled_while_its_creation_has_no_answer_finds_the_pod_and_en
         await stage.until(lambda: stage.report().reason_code == "ApiUnavailable")
         stage.backend.perform(Terminate(lease_id=1, unwanted=True))
         report = await stage.ended()
-        assert report.reason is LeaseEnd.CANCELLED
+        assert report.reason is EndReason.CANCELLED
         assert not stage.api.pods
 
     play(scene)
@@ -282,7 +282,7 @@ def test_a_side_car_that_stays_behind_is_ended_before_the_lease_is(play, make_le
         assert stage.report().reason is None
         stage.api.finish(POD, 0)
         report = await stage.ended()
-        assert report.reason is LeaseEnd.COMPLETED
+        assert report.reason is EndReason.COMPLETED
 
     play(scene)
 
@@ -293,7 +293,7 @@ def test_a_quota_that_lasts_too_long_lets_the_job_go_elsewhere(play, make_lease,
         stage.api.fault("POST", "/pods", quota, times=1000)
         stage.start(make_lease())
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "QuotaExceeded")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "QuotaExceeded")
 
     play(scene, bounds=StartBounds(trouble_s=0.2))
 
@@ -305,7 +305,7 @@ def test_output_that_never_ends_does_not_keep_a_forgotten_pod(play, make_lease, 
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.backend.perform(Forget(lease_id=1))
         await stage.until(lambda: grace_of(stage.api) == 1)
         stage.api.vanish(POD)
@@ -322,13 +322,13 @@ def test_a_pod_that_loses_a_label_keeps_its_workers_and_gets_the_label_back(
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         value = stage.api.pods[POD]["metadata"]["labels"][label]
         stage.api.relabel(POD, **{label: None})
         await stage.until(lambda: stage.api.pods[POD]["metadata"]["labels"].get(label) == value)
         assert stage.report().reason is None
         stage.api.finish(POD, 0)
-        assert (await stage.ended()).reason is LeaseEnd.COMPLETED
+        assert (await stage.ended()).reason is EndReason.COMPLETED
 
     play(scene)
 
@@ -339,9 +339,9 @@ def test_a_pod_that_never_has_its_labels_is_followed_by_its_name(play, make_leas
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.api.finish(POD, 0)
-        assert (await stage.ended()).reason is LeaseEnd.COMPLETED
+        assert (await stage.ended()).reason is EndReason.COMPLETED
 
     play(scene)
 
@@ -351,10 +351,10 @@ def test_a_pod_that_runs_no_more_is_gone_if_there_is_none_of_its_name(play, make
         stage.start(make_lease())
         await stage.pod()
         stage.api.run(POD)
-        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
         stage.api.relabel(POD, **{"leasehold.dev/node": None})
         other = stage.api.pods.pop(POD)
         stage.api.pods[POD] = other | {"metadata": other["metadata"] | {"uid": "another"}}
-        assert (await stage.ended()).reason is LeaseEnd.LOST
+        assert (await stage.ended()).reason is EndReason.LOST
 
     play(scene)

@@ -6,7 +6,7 @@ import pytest
 
 from agent.kubernetes.pods.ends import StartBounds
 from scheduler.domain.facts.troubles import trouble_of
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 
 POD = "job1-1-0"
 
@@ -37,14 +37,14 @@ STATUSES = [
     (unschedulable("1 node(s) had untolerated taint {gpu: no}"), None, "tainted"),
     (unschedulable("1 node(s) were unschedulable"), None, "cordoned"),
     (unschedulable('persistentvolumeclaim "data" not found'), None, "volume"),
-    (ended(137, "OOMKilled"), LeaseEnd.OOM, "out_of_memory"),
-    ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, LeaseEnd.LOST, "evicted"),
-    ({"phase": "Failed", "reason": "OutOfcpu"}, LeaseEnd.LOST, "node_refused"),
-    (ended(128, "StartError"), LeaseEnd.FAILED, "start"),
+    (ended(137, "OOMKilled"), EndReason.OOM, "out_of_memory"),
+    ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, EndReason.LOST, "evicted"),
+    ({"phase": "Failed", "reason": "OutOfcpu"}, EndReason.LOST, "node_refused"),
+    (ended(128, "StartError"), EndReason.FAILED, "start"),
     (
         ended(143, "Error")
         | {"conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler", "x")]},
-        LeaseEnd.LOST,
+        EndReason.LOST,
         "disrupted",
     ),
 ]
@@ -107,7 +107,7 @@ def test_a_refusal_for_good_fails_the_job(  # noqa: PLR0917 - fixtures and a cas
         stage.api.fault("POST", "/pods", failure(code, reason, message))
         stage.start(make_lease())
         report = await stage.ended()
-        assert report.reason is LeaseEnd.FAILED
+        assert report.reason is EndReason.FAILED
         assert trouble_of(report.reason_code, report.message) == kind
         assert len(stage.api.creations()) == 1
 

@@ -24,9 +24,9 @@ from agent.reconcile import Kill, Terminate
 from agent.settings import AgentSettings
 from leasehold_testing.file_link import FileLink
 from scheduler.domain.facts.troubles import trouble_of
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ParameterError
 from scheduler.protocol.desired import Desired
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 _spec = importlib.util.spec_from_file_location("fake_api3", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)
@@ -51,7 +51,7 @@ async def running(stage, lease):
     stage.start(lease)
     await stage.pod()
     stage.api.run(POD)
-    await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+    await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
 
 
 # -- the node is checked before an end is reported ----------------------------------------------
@@ -70,7 +70,7 @@ def test_the_end_of_an_evicted_pod_is_not_told_before_its_node_was_read(play, ma
             return report.reason is not None and report
 
         report = await stage.until(ended)
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "EvictionByEvictionAPI")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "EvictionByEvictionAPI")
         assert stage.problems() == dict.fromkeys(range(4), CORDONED)
 
     play(scene, **NEVER)
@@ -86,7 +86,7 @@ def test_a_pod_that_somebody_deleted_is_not_told_before_its_node_was_read(play, 
         stage.api.finish(POD, 143)
         report = await stage.ended()
         assert (report.reason, report.message) == (
-            LeaseEnd.RELEASED,
+            EndReason.RELEASED,
             "another user has deleted the pod",
         )
         assert stage.problems()[0] == CORDONED
@@ -99,7 +99,7 @@ def test_a_job_that_ends_by_itself_waits_for_no_look_at_the_node(play, make_leas
         await running(stage, make_lease())
         looks = sum(path.endswith("/nodes/n1") for _, path, _ in stage.api.requests)
         stage.api.finish(POD, 1)
-        assert (await stage.ended()).reason is LeaseEnd.FAILED
+        assert (await stage.ended()).reason is EndReason.FAILED
         assert sum(path.endswith("/nodes/n1") for _, path, _ in stage.api.requests) == looks
 
     play(scene, **NEVER)
@@ -145,7 +145,7 @@ def test_no_report_tells_an_eviction_without_the_cordon(tmp_path, make_lease, ma
 
     def told(lease_id):
         return [r for r in link.reports for each in r.leases
-                if each.lease_id == lease_id and each.state is LeaseState.ENDED]  # fmt: skip
+                if each.lease_id == lease_id and each.state is LeasePhase.ENDED]  # fmt: skip
 
     async def main():
         api = fake_api.FakeApi(make_node())
@@ -169,7 +169,7 @@ def test_no_report_tells_an_eviction_without_the_cordon(tmp_path, make_lease, ma
             scheduler.publish(Desired(revision=1, leases=(make_lease(remaining_s=600.0),)))
             await until(lambda: POD in api.pods)
             api.run(POD)
-            await until(lambda: [r.state for r in link.reports[-1].leases] == [LeaseState.RUNNING])
+            await until(lambda: [r.state for r in link.reports[-1].leases] == [LeasePhase.RUNNING])
             evict(api)
             await until(lambda: told(1))
             task.cancel()
@@ -256,7 +256,7 @@ def test_a_pod_that_no_scheduler_looks_at_ends_its_lease_with_a_reason(play, mak
         stage.api.hold_deleted = False
         stage.start(make_lease())
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "NotBound")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "NotBound")
         assert trouble_of(report.reason_code, report.message) == "not_bound"
         assert "no node has taken the pod" in report.message
         assert not stage.api.pods
@@ -269,7 +269,7 @@ def test_a_pod_whose_kubelet_does_nothing_ends_its_lease_with_a_reason(play, mak
         stage.api.hold_deleted = False
         stage.start(make_lease())
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "NotStarted")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "NotStarted")
         assert trouble_of(report.reason_code, report.message) == "not_started"
 
     play(scene, bounds=StartBounds(image_s=0.5))
@@ -300,9 +300,9 @@ def test_a_lease_gives_up_an_api_server_that_is_away_and_ends_when_it_is_back(
         away = failure(503, "ServiceUnavailable", "etcd is away")
         stage.api.fault("POST", "/pods", away, times=10_000)
         stage.start(make_lease())
-        await stage.until(lambda: stage.report().state is LeaseState.STOPPING)
+        await stage.until(lambda: stage.report().state is LeasePhase.STOPPING)
         report = await stage.ended()
-        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "ApiUnavailable")
+        assert (report.reason, report.reason_code) == (EndReason.LOST, "ApiUnavailable")
         assert not stage.api.pods
 
     play(scene)

@@ -25,9 +25,8 @@ from scheduler.control.facts.requests import PolicyChoice, ProjectLimits, Submis
 from scheduler.control.leases.apply_commands import FINAL
 from scheduler.domain.codec import encode
 from scheduler.domain.facts.commands import GrantLease, RecordEvent, RevokeLease
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.domain.reservation import Reservation
-from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 from simulator.replay import Replay
 from simulator.world.agenda import Agenda
@@ -121,7 +120,7 @@ class Both:
 
     def failures(self):
         mishaps = [
-            (self.trace.jobs[i].job_id, Mishap(steps=steps, end=LeaseEnd.OOM))
+            (self.trace.jobs[i].job_id, Mishap(steps=steps, end=EndReason.OOM))
             for i, (steps, _) in OUT_OF_MEMORY.items()
         ]
         return FailureModel(outages=self.outages, mishaps=tuple(mishaps))

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.nodes.reports import OTHER_AGENT_S
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ConflictError
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 
 HERE, REBOOTED, COPY, ELSEWHERE = "m1/b1/1-2", "m1/b2/1-2", "m1/b1/1-3", "m2/b3/1-2"
 
@@ -36,7 +37,7 @@ class Agent:
 
 def of_lease(stage, **values):
     lease = stage.state.leases.by_id[1].lease
-    usual = {"lease_id": lease.lease_id, "token": lease.token, "state": LeaseState.RUNNING}
+    usual = {"lease_id": lease.lease_id, "token": lease.token, "state": LeasePhase.RUNNING}
     return LeaseReport(**usual | values)
 
 
@@ -108,7 +109,7 @@ def test_the_next_agent_in_the_same_folder_serves_at_once(live):
         assert len((await desired_of(stage, told)).leases) == 1
         with pytest.raises(ConflictError, match="gets no leases"):
             await desired_of(stage, before)
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.LOST)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.LOST)
         with pytest.raises(ConflictError, match="another agent, which was started later"):
             await first.tell(end)  # it was overtaken
         assert stage.ends() == [None]

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from leasehold_testing.played import configured, played, reported
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.protocol.learning import Learning
-from scheduler.protocol.reports import LeaseState
 
 BATCH = {"initial": 32, "most": 4096, "most_per_worker": 1024}
 JOB = {
@@ -22,7 +22,7 @@ def measured(noise):
     """Return what nodes report for jobs of these noise scales, which take a second for a step."""
 
     def told(made, _now_s):
-        if made.state is not LeaseState.RUNNING or made.job_id not in noise:
+        if made.state is not LeasePhase.RUNNING or made.job_id not in noise:
             return made
         times = tuple((n, 32.0, 1.0, 1.1) for n in (1, 2, 3))
         found = Learning(noise_scale_samples=noise[made.job_id], batch_samples=64, step_times=times)

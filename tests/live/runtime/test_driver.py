@@ -284,7 +284,7 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
 
 def test_timers_are_told_last_and_ends_in_the_simulators_order():
     from scheduler.control.state.transaction import Transaction
-    from scheduler.domain.lease import EndReason
+    from scheduler.domain.lease_life import EndReason
 
     def end(lease_id, reason):
         return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=0.0)

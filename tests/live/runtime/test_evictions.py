@@ -2,8 +2,7 @@
 
 from scheduler.control.state.transaction import Transaction
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
-from scheduler.protocol.reports import LeaseEnd, LeaseState
+from scheduler.domain.lease_life import EndReason, LeasePhase
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 CORDONED = "the node is cordoned"
@@ -13,11 +12,11 @@ async def evict(stage, lease_id):
     """One report has both the end of a lease and the node's cordon, as agents on pods do."""
     node = stage.node("n0")
     run = node.runs[lease_id]
-    node._end(run, LeaseEnd.LOST, message="EvictionByEvictionAPI")
+    node._end(run, EndReason.LOST, message="EvictionByEvictionAPI")
     node.problems[0] = CORDONED
     report = node.report()
     assert report.workers[0].problem
-    assert report.leases[0].state is LeaseState.ENDED
+    assert report.leases[0].state is LeasePhase.ENDED
     await stage.do(stage.service.report(report, address="a", version="v"))
 
 

@@ -11,9 +11,9 @@ from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.operator_settings import LearningSettings
-from scheduler.protocol.reports import LeaseEnd
 from scheduler.views.explain import WaitingJobs, explain
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast
 from simulator.world.nodes import Mishap
@@ -376,7 +376,7 @@ def test_what_is_being_stored_is_in_no_forecast_yet(live):
 def test_a_job_that_waits_after_a_failure_is_not_forecast_to_start_before(live, in_this_process):
     async def story(stage):
         forecaster = SimulatedForecaster(stage.clock)
-        stage.world.mishaps["crash"] = [Mishap(steps=2.0, end=LeaseEnd.FAILED)]
+        stage.world.mishaps["crash"] = [Mishap(steps=2.0, end=EndReason.FAILED)]
         await stage.job("crash", total_steps=20.0, throughputs={"v100": 1.0})
         await stage.wait(4)
         failed_s = stage.store.attempts("crash")[0].ended_s

@@ -15,8 +15,8 @@ from scheduler.control.facts.requests import (
     ProjectLimits,
     Submission,
 )
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.version import DECIDER
-from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import JobQuery
 from simulator.world.nodes import Mishap
 
@@ -50,7 +50,7 @@ async def the_day(stage):
     specs = [stage.spec(f"array-{i}", total_steps=n) for i, n in enumerate(steps)]
     array = [Submission(spec=s, owner="me", job_id=f"e{i}") for i, s in enumerate(specs)]
     await stage.submit(*array)
-    stage.world.mishaps["big"] = [Mishap(steps=3.0, end=LeaseEnd.OOM)]
+    stage.world.mishaps["big"] = [Mishap(steps=3.0, end=EndReason.OOM)]
     stage.world.mishaps["bad"] = [Mishap(steps=2.0), Mishap(steps=4.0)]
     await stage.job("big", total_steps=20.0, max_failures=2)
     await stage.job("bad", total_steps=20.0, max_failures=1)

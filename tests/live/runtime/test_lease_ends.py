@@ -7,14 +7,15 @@ import pytest
 from scheduler.control.facts.requests import JobAction
 from scheduler.control.nodes.reports import OTHER_AGENT_S
 from scheduler.control.state.leases import LiveLease, Member, MemberEnd
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import LeaseReport, NodeReport, WorkerReport
 from simulator.world.nodes import Mishap
 
 GANG = {"n0": ("v100",), "n1": ("v100",)}
 
 
-def fail(stage, steps=2.0, end=LeaseEnd.FAILED, node="", job="job"):
+def fail(stage, steps=2.0, end=EndReason.FAILED, node="", job="job"):
     stage.world.mishaps.setdefault(job, []).append(Mishap(steps=steps, end=end, node=node))
 
 
@@ -65,7 +66,7 @@ def test_a_job_that_uses_up_its_retries_has_failed(live):
 @pytest.mark.parametrize(("retry", "status"), [(True, "completed"), (False, "failed")])
 def test_lack_of_memory_is_retried_if_the_user_wants_so(live, retry, status):
     async def story(stage):
-        fail(stage, end=LeaseEnd.OOM)
+        fail(stage, end=EndReason.OOM)
         await stage.job(retry_oom=retry)
         await stage.wait(20)
         assert stage.status() == status
@@ -85,7 +86,7 @@ def test_when_a_member_fails_its_partners_are_stopped_and_the_lease_ends_once(li
         assert stage.ends()[0] == "failed"
         assert len(stage.history("lease_ended")) == 1
         assert stage.node("n0").runs == {} or all(
-            run.end is LeaseEnd.CANCELLED for run in stage.node("n0").runs.values()
+            run.end is EndReason.CANCELLED for run in stage.node("n0").runs.values()
         )
         await stage.wait(30)
         assert stage.status() == "completed"
@@ -143,11 +144,11 @@ def test_a_gang_that_fails_because_a_partner_was_lost_has_not_failed(live):
 @pytest.mark.parametrize(
     ("ends", "gravest"),
     [
-        ((LeaseEnd.COMPLETED, LeaseEnd.RELEASED), LeaseEnd.RELEASED),
-        ((LeaseEnd.CANCELLED, LeaseEnd.FAILED), LeaseEnd.FAILED),
-        ((LeaseEnd.FAILED, LeaseEnd.OOM), LeaseEnd.OOM),
-        ((LeaseEnd.OOM, LeaseEnd.LOST), LeaseEnd.LOST),
-        ((LeaseEnd.FAILED, LeaseEnd.RELEASED), LeaseEnd.RELEASED),
+        ((EndReason.COMPLETED, EndReason.RELEASED), EndReason.RELEASED),
+        ((EndReason.CANCELLED, EndReason.FAILED), EndReason.FAILED),
+        ((EndReason.FAILED, EndReason.OOM), EndReason.OOM),
+        ((EndReason.OOM, EndReason.LOST), EndReason.LOST),
+        ((EndReason.FAILED, EndReason.RELEASED), EndReason.RELEASED),
     ],
 )
 def test_the_gravest_end_of_a_gang_counts(ends, gravest):
@@ -209,7 +210,7 @@ def report(stage, *leases, sequence=10**6, term=None, revision=10**6, incarnatio
 
 def of_lease(stage, **values):
     lease = stage.state.leases.by_id[1].lease
-    usual = {"lease_id": lease.lease_id, "token": lease.token, "state": LeaseState.RUNNING}
+    usual = {"lease_id": lease.lease_id, "token": lease.token, "state": LeasePhase.RUNNING}
     return LeaseReport(**usual | values)
 
 
@@ -254,7 +255,7 @@ def test_another_lease_of_the_same_number_is_not_taken_for_the_one_that_was_gran
     async def story(stage):
         await stage.job(total_steps=50.0)
         other = {"nonce": "0" * 16, "job_id": "lost-job"}
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.COMPLETED, **other)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.COMPLETED, **other)
         await tell(stage, report(stage, end))
         assert stage.ends() == [None]
         assert "has lost its newest entries: node 'n0' holds leases of 'lost-job'" in caplog.text
@@ -263,7 +264,7 @@ def test_another_lease_of_the_same_number_is_not_taken_for_the_one_that_was_gran
             await append("n0", 1, "out", offset=0, data=b"foreign", nonce="0" * 16)
         nonce = stage.state.leases.by_id[1].lease.nonce
         assert await append("n0", 1, "out", offset=0, data=b"own", nonce=nonce) == 3
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.COMPLETED, nonce=nonce)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.COMPLETED, nonce=nonce)
         await tell(stage, report(stage, end, sequence=10**6 + 1))
         assert stage.ends() == ["completed"]
         with pytest.raises(NotFoundError, match="another one of that number"):
@@ -290,7 +291,7 @@ def test_a_lease_whose_number_another_node_has_now_tells_that_entries_are_lost(l
         await stage.job(total_steps=50.0)
         assert stage.store.attempts("job")[0].nodes == ("n0",)
         other = {"nonce": "0" * 16, "job_id": "lost-job"}
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.CANCELLED, **other)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.CANCELLED, **other)
         await tell(stage, replace(report(stage, end), node=node))
         assert f"node '{node}' holds leases of 'lost-job' that it does not know" in caplog.text
         assert stage.ends() == [None]
@@ -301,7 +302,7 @@ def test_a_lease_whose_number_another_node_has_now_tells_that_entries_are_lost(l
 def test_a_report_that_was_overtaken_changes_nothing(live):
     async def story(stage):
         await stage.job(total_steps=50.0)
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.FAILED)
         await tell(stage, report(stage, end, sequence=0))
         assert stage.ends() == [None]
         assert stage.service.nodes()[0].version == "test"
@@ -314,8 +315,8 @@ def test_an_agent_is_told_of_a_later_one_of_its_name_and_heard_again_when_that_i
         await stage.job(total_steps=500.0)
         stage.links["n0"].cut = True
         older = stage.node("n0").incarnation - 1.0
-        running = of_lease(stage, state=LeaseState.RUNNING)
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
+        running = of_lease(stage, state=LeasePhase.RUNNING)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.FAILED)
         with pytest.raises(ConflictError, match="another agent, which was started later"):
             await tell(stage, report(stage, end, incarnation=older))
         assert stage.ends() == [None]
@@ -332,7 +333,7 @@ def test_an_agent_is_told_of_a_later_one_of_its_name_and_heard_again_when_that_i
 def test_a_lease_under_another_token_is_not_the_one_that_was_granted(live):
     async def story(stage):
         await stage.job(total_steps=50.0)
-        foreign = of_lease(stage, token=99, state=LeaseState.ENDED, reason=LeaseEnd.COMPLETED)
+        foreign = of_lease(stage, token=99, state=LeasePhase.ENDED, reason=EndReason.COMPLETED)
         await tell(stage, report(stage, foreign))
         assert stage.ends()[0] == "lost"
 
@@ -342,7 +343,7 @@ def test_a_lease_under_another_token_is_not_the_one_that_was_granted(live):
 def test_an_end_that_is_told_twice_happens_once(live):
     async def story(stage):
         await stage.job(total_steps=50.0)
-        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.FAILED, exit_code=3)
+        end = of_lease(stage, state=LeasePhase.ENDED, reason=EndReason.FAILED, exit_code=3)
         stage.links["n0"].cut = True
         service = stage.service
         first = stage._spawn(service.report(report(stage, end), address="a", version="v"))

@@ -4,14 +4,14 @@ import pytest
 
 from scheduler.control.facts.requests import JobAction
 from scheduler.domain.facts.reasons import WaitReason
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.domain.lease_life import EndReason
 from simulator.world.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 
 
 def lose(stage, times):
-    stage.world.mishaps["job"] = [Mishap(steps=0.0, end=LeaseEnd.LOST) for _ in range(times)]
+    stage.world.mishaps["job"] = [Mishap(steps=0.0, end=EndReason.LOST) for _ in range(times)]
 
 
 def node_of(stage, job_id="job"):

@@ -26,12 +26,12 @@ from scheduler.control.jobs.submit import fit_of
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine import version
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError
 from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.desired import desired_from_dict
-from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.settings import RuntimeSettings
@@ -212,7 +212,7 @@ class Play:
                 self.do(self.stage.do(self.stage.service.report(report, address="", version="")))
 
     def let_a_job_fail(self, job_id, steps, end):
-        self.mishaps[job_id] = self.mishaps.get(job_id, 0) + (end is not LeaseEnd.LOST)
+        self.mishaps[job_id] = self.mishaps.get(job_id, 0) + (end is not EndReason.LOST)
         mishap = Mishap(steps=float(steps), end=end)
         self.stage.world.mishaps.setdefault(job_id, []).append(mishap)
 
@@ -314,7 +314,7 @@ class Play:
             self.folder.cleanup()
 
 
-ENDS = (LeaseEnd.FAILED, LeaseEnd.OOM, LeaseEnd.LOST)
+ENDS = (EndReason.FAILED, EndReason.OOM, EndReason.LOST)
 DISTURBANCES = ("restart_agent", "reboot", "wipe")
 
 

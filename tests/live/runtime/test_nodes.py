@@ -8,9 +8,10 @@ import pytest
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.domain.facts.reasons import WaitReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.protocol.reports import LEAVING, LeaseEnd
+from scheduler.protocol.reports import LEAVING
 from simulator.world.nodes import Mishap
 
 CORDON, DRAIN, UNCORDON = NodeAction
@@ -200,7 +201,7 @@ def test_an_agent_that_is_stopped_with_its_jobs_is_no_fault_of_the_node(live, no
         node = stage.node("n0")
         node.problems = {0: LEAVING}
         (run,) = node.runs.values()
-        node._end(run, LeaseEnd.RELEASED, exit_code=75)
+        node._end(run, EndReason.RELEASED, exit_code=75)
         await stage.wait(1)
         assert stage.ends()[0] == "released"
         assert [row.kind for row in stage.history("agent_stopped", "workers_failed")] == [
@@ -218,11 +219,11 @@ def test_an_agent_that_is_stopped_with_its_jobs_is_no_fault_of_the_node(live, no
 
 def test_a_job_that_fails_because_its_worker_broke_has_not_failed(live):
     async def story(stage):
-        from scheduler.protocol.reports import LeaseEnd
+        from scheduler.domain.lease_life import EndReason
         from simulator.world.nodes import Mishap
 
         await stage.job(total_steps=30.0, max_failures=0)
-        stage.world.mishaps["job"] = [Mishap(steps=3.0, end=LeaseEnd.FAILED)]
+        stage.world.mishaps["job"] = [Mishap(steps=3.0, end=EndReason.FAILED)]
         await stage.wait(2.9)
         stage.node("n0").problems[0] = "fell off the bus"
         stage.links["n0"].cut = True
@@ -433,7 +434,7 @@ def test_what_is_approved_and_which_workers_that_are_is_known_after_a_restart(li
 def test_a_quarantine_and_what_a_job_has_spent_are_known_after_a_restart(live):
     async def story(stage):
         for name in ("one", "two"):
-            stage.world.mishaps[name] = [Mishap(steps=2.0, end=LeaseEnd.LOST)]
+            stage.world.mishaps[name] = [Mishap(steps=2.0, end=EndReason.LOST)]
             await stage.job(name, total_steps=400.0, max_node_faults=5)
             while "lost" not in stage.ends(name):
                 await stage.wait(1)

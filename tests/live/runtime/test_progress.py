@@ -5,8 +5,8 @@ import math
 import pytest
 
 from scheduler.control.facts.requests import JobAction, PolicyChoice
+from scheduler.domain.lease_life import EndReason
 from scheduler.operator_settings import LearningSettings
-from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap
 
 
@@ -76,7 +76,7 @@ def test_people_are_told_the_run_time_of_a_job_that_only_has_a_duration(live, wo
     live(story)
 
 
-@pytest.mark.parametrize("end", [LeaseEnd.LOST, LeaseEnd.OOM, LeaseEnd.FAILED])
+@pytest.mark.parametrize("end", [EndReason.LOST, EndReason.OOM, EndReason.FAILED])
 def test_reported_steps_that_nobody_has_saved_do_not_outlive_their_lease(live, end):
     async def story(stage):
         stage.world.mishaps["job"] = [Mishap(steps=4.0, end=end)]
@@ -87,9 +87,9 @@ def test_reported_steps_that_nobody_has_saved_do_not_outlive_their_lease(live, e
         assert stage.row().steps_done == 0
         message = (await stage.explanation()).message
         assert ("keeps nothing when it is preempted, and has restarted from zero" in message) == (
-            end is LeaseEnd.LOST
+            end is EndReason.LOST
         )
-        assert ("its last attempt: a mishap" in message) == (end is LeaseEnd.FAILED)
+        assert ("its last attempt: a mishap" in message) == (end is EndReason.FAILED)
 
     live(story)
 

@@ -18,6 +18,7 @@ from scheduler.clock import WallClock
 from scheduler.control.facts.requests import JobAction, Submission
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.spec import JobSpec
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import (
     InputError,
     NotLeadingError,
@@ -26,7 +27,7 @@ from scheduler.errors import (
     UnstorableError,
 )
 from scheduler.protocol.bounds import MOST_COUNT
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 from scheduler.runtime.driver import restart_driver
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
@@ -62,7 +63,7 @@ async def again(call):
             try:
                 return await call()
             except NotLeadingError:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0)  # while all writes are refused, it leads for moments only
 
 
 async def submit(service, name):
@@ -101,7 +102,7 @@ def test_an_exit_code_of_64_bits_is_refused_and_what_came_with_it_is_done(store,
         node.act()
         report = node.report()
         (lease,) = report.leases
-        ended = replace(lease, state=LeaseState.ENDED, reason=LeaseEnd.FAILED, exit_code=2**63 + 3)
+        ended = replace(lease, state=LeasePhase.ENDED, reason=EndReason.FAILED, exit_code=2**63 + 3)
         bad = replace(report, sequence=report.sequence + 1, leases=(ended,))
         results = await asyncio.gather(
             submit(service, "two"),
@@ -264,7 +265,7 @@ def test_nobody_has_done_more_steps_than_a_job_has(live):
         absurd = LeaseReport(
             lease_id=lease.lease.lease_id,
             token=lease.lease.token,
-            state=LeaseState.RUNNING,
+            state=LeasePhase.RUNNING,
             steps_done=MOST_COUNT,
             steps_live=MOST_COUNT,
         )

@@ -4,9 +4,9 @@ import pytest
 
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.facts.troubles import Trouble
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import EndReason, LeasePhase, RevokeReason
 from scheduler.errors import ParameterError
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import LeaseReport, NodeReport, WorkerReport
 from scheduler.runtime.settings import RuntimeSettings
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
@@ -41,14 +41,14 @@ class Talk:
 
     def not_bound(self):
         return self.lease(
-            state=LeaseState.ENDED,
-            reason=LeaseEnd.LOST,
+            state=LeasePhase.ENDED,
+            reason=EndReason.LOST,
             reason_code="NotBound",
             message="no node has taken the pod after 120 s",
         )
 
     def starting(self):
-        return self.lease(state=LeaseState.STARTING)
+        return self.lease(state=LeasePhase.STARTING)
 
 
 def test_a_lease_that_could_not_be_started_sends_its_job_to_another_node(live):
@@ -95,9 +95,9 @@ def test_a_lease_that_ran_and_was_lost_is_no_reason_to_avoid_its_node(live):
         talk = Talk(stage)
         stage.links["n0"].cut = True
         await stage.job(total_steps=20.0)
-        await talk.say(talk.lease(state=LeaseState.RUNNING))
+        await talk.say(talk.lease(state=LeasePhase.RUNNING))
         await talk.say(
-            talk.lease(state=LeaseState.ENDED, reason=LeaseEnd.LOST, reason_code="Evicted")
+            talk.lease(state=LeasePhase.ENDED, reason=EndReason.LOST, reason_code="Evicted")
         )
         assert not stage.history("job_avoids_node")
 

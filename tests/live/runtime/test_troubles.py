@@ -1,7 +1,8 @@
 """Troubles of pods: typed in the history and in explanations, also after the lease."""
 
 from scheduler.domain.facts.troubles import Trouble
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.domain.lease_life import EndReason, LeasePhase
+from scheduler.protocol.reports import LeaseReport, NodeReport, WorkerReport
 
 
 class Talk:
@@ -28,7 +29,7 @@ class Talk:
         await stage.do(stage.service.report(told, address="a", version="v"))
 
 
-STARTING = {"state": LeaseState.STARTING}
+STARTING = {"state": LeasePhase.STARTING}
 
 
 def test_what_keeps_a_pod_from_starting_is_told_once_for_each_kind(live):
@@ -51,7 +52,7 @@ def test_what_keeps_a_pod_from_starting_is_told_once_for_each_kind(live):
             ("ErrImagePull", "image"),
             ("Unschedulable", "no_resources"),
         ]
-        await talk.say(state=LeaseState.RUNNING)
+        await talk.say(state=LeasePhase.RUNNING)
         found = await stage.explanation()
         assert (found.trouble, found.unblocks) == (None, "")
 
@@ -63,8 +64,8 @@ def test_what_ended_a_lease_is_explained_while_the_job_waits_and_after_a_restart
         talk = Talk(stage)
         await stage.job(total_steps=50.0)
         await talk.say(
-            state=LeaseState.ENDED,
-            reason=LeaseEnd.FAILED,
+            state=LeasePhase.ENDED,
+            reason=EndReason.FAILED,
             reason_code="StartError",
             message="no such program: trian",
         )
@@ -86,7 +87,7 @@ def test_a_job_that_failed_for_lack_of_memory_says_what_would_help(live):
         talk = Talk(stage)
         await stage.job(total_steps=50.0, retry_oom=False)
         await talk.say(
-            state=LeaseState.ENDED, reason=LeaseEnd.OOM, reason_code="OOMKilled", exit_code=137
+            state=LeasePhase.ENDED, reason=EndReason.OOM, reason_code="OOMKilled", exit_code=137
         )
         found = await stage.explanation()
         assert (found.status, found.trouble) == ("failed", Trouble.OUT_OF_MEMORY)
@@ -116,13 +117,13 @@ def test_why_steps_are_not_seen_is_told_once_and_explained_while_the_job_runs(li
         assert order.progress_regex == r"(?<=step )(\d+)"
         why = "progress_regex '...' is no regular expression of RE2"
         for _ in range(2):
-            await talk.say(state=LeaseState.RUNNING, progress_problem=why)
+            await talk.say(state=LeasePhase.RUNNING, progress_problem=why)
         found = await stage.explanation()
         assert found.status == "running"
         assert f"its steps are not seen: {why}" in found.message
         (line,) = stage.history("progress_off")
         assert (line.data["message"], line.data["node"]) == (why, "n0")
-        await talk.say(state=LeaseState.RUNNING)
+        await talk.say(state=LeasePhase.RUNNING)
         assert "not seen" not in (await stage.explanation()).message
 
     live(story)

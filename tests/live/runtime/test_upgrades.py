@@ -4,10 +4,10 @@ import pytest
 
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.control.state.owners import Owners
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine import version
 from scheduler.engine.engine import Engine
 from scheduler.errors import StoreFullError
-from scheduler.protocol.reports import LeaseEnd
 from simulator.world.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
@@ -131,7 +131,7 @@ def test_what_was_asked_for_is_done(live, upgrade):
 
 def test_a_job_that_waits_after_a_failure_waits_on(live, upgrade):
     async def story(stage):
-        stage.world.mishaps["job"] = [Mishap(steps=1.0, end=LeaseEnd.FAILED)]
+        stage.world.mishaps["job"] = [Mishap(steps=1.0, end=EndReason.FAILED)]
         await stage.job(total_steps=5.0)
         await stage.wait(2)
         assert stage.ends() == ["failed"]

@@ -26,8 +26,8 @@ from leasehold_testing.packed_code import packed_code
 from leasehold_testing.played import configured, held_back, outcome, played, reported
 from scheduler.control.facts.requests import ProjectLimits
 from scheduler.domain.jobs.spec import JOB_FIELDS
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol.desired import Desired
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 from simulator.world.nodes import Mishap
 
 TWO_WORKERS = {"n0": ("v100", "v100")}
@@ -74,7 +74,7 @@ def counted(job):
 
         class Link(FileLink):
             async def report(self, report):
-                ended.extend(one for one in report.leases if one.state is LeaseState.ENDED)
+                ended.extend(one for one in report.leases if one.state is LeasePhase.ENDED)
                 if ended:
                     over.set()
 
@@ -141,7 +141,7 @@ def fails(end, code=""):
     """Return how the job ends when it has done ten steps; ``code`` is what its node calls it."""
 
     def coded(made, _now_s):
-        return replace(made, reason_code=code) if made.state is LeaseState.ENDED else made
+        return replace(made, reason_code=code) if made.state is LeasePhase.ENDED else made
 
     return scheduled(mishaps={"job": [Mishap(steps=10.0, end=end)]}, prepare=reported(coded))
 
@@ -264,11 +264,11 @@ ENTRIES = dict(
         field("max_run_time_s", 20.0, 60.0, scheduled()),
         field("preemptible", True, False, scheduled(OTHER)),
         field("min_run_time_s", 0.0, 90.0, scheduled(OTHER)),
-        field("max_failures", 0, 1, fails(LeaseEnd.FAILED)),
-        field("retry_oom", False, True, fails(LeaseEnd.OOM)),
-        field("max_out_of_memory", 0, 1, fails(LeaseEnd.OOM)),
-        field("max_node_faults", 0, 1, fails(LeaseEnd.LOST)),
-        field("max_image_failures", 0, 1, fails(LeaseEnd.LOST, "ErrImagePull")),
+        field("max_failures", 0, 1, fails(EndReason.FAILED)),
+        field("retry_oom", False, True, fails(EndReason.OOM)),
+        field("max_out_of_memory", 0, 1, fails(EndReason.OOM)),
+        field("max_node_faults", 0, 1, fails(EndReason.LOST)),
+        field("max_image_failures", 0, 1, fails(EndReason.LOST, "ErrImagePull")),
         field("max_preemptions", 0, 9, scheduled(OTHER)),
         field("checkpoint_dir", "/one", "/two", launched),
         field("labels", {"team": "a"}, {"team": "b"}, listed),

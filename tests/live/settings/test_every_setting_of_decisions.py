@@ -9,8 +9,8 @@ import pytest
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
 from leasehold_testing.played import configured, held_back, outcome, reported
 from scheduler.control.facts.requests import ProjectLimits
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol.gpu_use import GpuUse
-from scheduler.protocol.reports import LeaseEnd, LeaseState
 from simulator.world.nodes import Mishap
 
 TWO_WORKERS = {"n0": ("v100", "v100")}
@@ -37,7 +37,7 @@ def idle(percent):
     """Return what makes nodes report that GPUs compute for so much of the time."""
 
     def change(made, now_s):
-        if made.state is LeaseState.ENDED or made.started_s is None:
+        if made.state is LeasePhase.ENDED or made.started_s is None:
             return made
         measured_s = now_s - made.started_s
         return replace(made, gpu=GpuUse(used_s=percent / 100 * measured_s, measured_s=measured_s))
@@ -90,8 +90,8 @@ def starting():
     """Return a function that makes nodes report leases as about to start, permanently."""
     return reported(
         lambda made, _now_s: (
-            replace(made, state=LeaseState.STARTING, started_s=None)
-            if made.state is LeaseState.RUNNING
+            replace(made, state=LeasePhase.STARTING, started_s=None)
+            if made.state is LeasePhase.RUNNING
             else made
         )
     )
@@ -109,10 +109,10 @@ async def budget(stage):
     await stage.do(stage.service.set_project(limits, actor="boss"))
 
 
-FAILS = {"mishaps": {"job": [Mishap(steps=10.0, end=LeaseEnd.FAILED)]}}
+FAILS = {"mishaps": {"job": [Mishap(steps=10.0, end=EndReason.FAILED)]}}
 SHARED = [{"job_type": kind, "throughputs": {}} for kind in "ab"]
 BREAK = {
-    "mishaps": {f"other-{i}": [Mishap(steps=2.0 + 15.0 * i, end=LeaseEnd.LOST)] for i in range(3)}
+    "mishaps": {f"other-{i}": [Mishap(steps=2.0 + 15.0 * i, end=EndReason.LOST)] for i in range(3)}
 }
 BROKEN = service(*[OTHER] * 3, nodes=FOUR_NODES, shown=of_nodes, **BREAK)
 OWNERS = service({"project": "other"}, nodes=TWO_WORKERS, for_s=5, shown=uids)

@@ -15,7 +15,7 @@ from leasehold_testing.stored import (
     lead,
 )
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.rows import IdempotencyRow, LeaseExtension
 from scheduler.errors import (
     InputError,

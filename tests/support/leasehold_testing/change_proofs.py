@@ -25,6 +25,7 @@ import httpx
 import pytest
 
 from leasehold_testing.stored import entry, job_row, lead
+from scheduler.domain.lease_life import EndReason
 from scheduler.control.facts.specs import spec_from_json
 from scheduler.store.sql.store import SqlStore
 
@@ -256,7 +257,6 @@ from dataclasses import replace
 from leasehold.config.load import load_agent_config
 from leasehold.daemon.agent import run_agent
 from leasehold.daemon.agent_options import options_of
-from scheduler.protocol.reports import LeaseEnd
 
 
 def test_an_agent_runs_a_job_under_it(node, scheduler, tmp_path, caplog):
@@ -280,7 +280,7 @@ def test_an_agent_runs_a_job_under_it(node, scheduler, tmp_path, caplog):
         return report
 
     report = asyncio.run(asyncio.wait_for(main(), 50))
-    assert report.reason is LeaseEnd.COMPLETED
+    assert report.reason is EndReason.COMPLETED
     assert "with great care" in caplog.text
 """,
 )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
 from agent.logs.job_output import write_json
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.protocol.desired import desired_from_dict, to_dict
-from scheduler.protocol.reports import LeaseState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ class FileLink:
         message = to_dict(report)
         write_json(self.folder / "report.json", message)
         for lease in report.leases:
-            if lease.state is LeaseState.ENDED:
+            if lease.state is LeasePhase.ENDED:
                 write_json(self.folder / f"ended-{lease.lease_id}.json", message)
 
     async def append_log(

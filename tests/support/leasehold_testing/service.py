@@ -28,7 +28,7 @@ from scheduler.control.facts.requests import (
 from scheduler.control.facts.specs import missed_deadline
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, Projections
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict

@@ -14,7 +14,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.domain.rows import AttemptRow, JobRow
 from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine

@@ -13,6 +13,7 @@ import math
 import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from leasehold_testing.clock import ManualClock
 from leasehold_testing.faults import SimulatedCrash
@@ -23,6 +24,7 @@ from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.state.leases import LiveLease
 from scheduler.domain.codec import encode
+from scheduler.domain.lease_life import PhaseWatch
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
@@ -379,13 +381,22 @@ def check_state(state: ControlState) -> None:
         raise InvariantError(f"live state: {'; '.join(broken)}")
 
 
+#: The phases of leases when they were last checked.
+_PHASES: WeakKeyDictionary[Control, PhaseWatch] = WeakKeyDictionary()
+
+
 def check_view(control: Control) -> None:
     """Make sure that all that control has decided is published, between two turns.
 
+    Leases must have moved on in their phases since the last check, too.
+
     Raises:
         AssertionError: the view lags behind.
+        InvariantError: a lease went back to an earlier phase.
     """
     state, view = control.state, control.view
+    phases = {lease_id: live.phase for lease_id, live in state.leases.by_id.items()}
+    _PHASES.setdefault(control, PhaseWatch()).check(phases)
     pairs: list[tuple[Mapping[Any, Any], Mapping[Any, Any]]] = [
         (state.jobs.by_id, view.jobs.by_id),
         (state.leases.by_id, view.leases.by_id),

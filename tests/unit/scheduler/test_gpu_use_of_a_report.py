@@ -6,16 +6,17 @@ import json
 
 import pytest
 
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol.desired import to_dict
 from scheduler.protocol.gpu_use import GpuUse
-from scheduler.protocol.reports import LeaseReport, LeaseState, NodeReport, report_from_dict
+from scheduler.protocol.reports import LeaseReport, NodeReport, report_from_dict
 
 USE = GpuUse(used_s=3.5, measured_s=10.0, memory_bytes=2**30)
 
 
 def sent(gpu):
-    lease = LeaseReport(lease_id=1, token=1, state=LeaseState.RUNNING, gpu=gpu)
+    lease = LeaseReport(lease_id=1, token=1, state=LeasePhase.RUNNING, gpu=gpu)
     report = NodeReport(
         node="n", incarnation=1.0, sequence=1, term=1, revision=0, workers=(), leases=(lease,)
     )

@@ -7,11 +7,12 @@ import math
 
 import pytest
 
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import MOST_STEP_TIMES
 from scheduler.protocol.desired import to_dict
 from scheduler.protocol.learning import Learning
-from scheduler.protocol.reports import LeaseReport, LeaseState, NodeReport, report_from_dict
+from scheduler.protocol.reports import LeaseReport, NodeReport, report_from_dict
 
 TIME = (2, 32.0, 0.25, 0.5)
 MEASURED = Learning(
@@ -20,7 +21,7 @@ MEASURED = Learning(
 
 
 def sent(learning):
-    lease = LeaseReport(lease_id=1, token=1, state=LeaseState.RUNNING, learning=learning)
+    lease = LeaseReport(lease_id=1, token=1, state=LeasePhase.RUNNING, learning=learning)
     report = NodeReport(
         node="n", incarnation=1.0, sequence=1, term=1, revision=0, workers=(), leases=(lease,)
     )

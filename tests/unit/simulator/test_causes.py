@@ -10,9 +10,9 @@ from scheduler.control.facts.facts import JobActionAsked, JobChangeAsked, NodeOr
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
-from scheduler.protocol.reports import LeaseEnd
 from simulator.replay import Replay
 from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
@@ -93,7 +93,7 @@ def test_what_control_decides_itself_is_told_in_its_own_words():
 
 
 def test_a_job_that_runs_out_of_memory_ends_by_that():
-    mishap = Mishap(end=LeaseEnd.OOM, steps=50.0)
+    mishap = Mishap(end=EndReason.OOM, steps=50.0)
     log = decisions(
         job("big"),
         conditions={"big": {"retry_oom": False}},
@@ -163,7 +163,7 @@ def test_whatever_happens_nothing_is_done_without_a_cause(seed):
         (300.0, NodeOrdered(node="v100-1", action=NodeAction.DRAIN, reason="", actor="ann")),
         (700.0, NodeOrdered(node="v100-1", action=NodeAction.UNCORDON, reason="", actor="ann")),
     ]
-    ends = [LeaseEnd.OOM, LeaseEnd.FAILED]
+    ends = [EndReason.OOM, EndReason.FAILED]
     mishaps = [(n, Mishap(end=draw.choice(ends), steps=50.0)) for n in draw.sample(names, 3)]
     log = decisions(
         *sorted(jobs, key=lambda one: one.arrival_s),

@@ -12,11 +12,11 @@ from policies.registry import make_policy
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
 from scheduler.operator_settings import LearningSettings
-from scheduler.protocol.reports import LeaseEnd
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast, forecast_packed
 from simulator.replay import Replay
 from simulator.world.failures import FailureModel, NodeOutage
@@ -354,7 +354,7 @@ def test_leases_that_are_being_given_back_are_over_in_time():
 
 
 def test_a_job_that_waits_after_a_failure_starts_when_its_wait_is_over():
-    mishaps = (("a", Mishap(steps=50.0, end=LeaseEnd.FAILED)),)
+    mishaps = (("a", Mishap(steps=50.0, end=EndReason.FAILED)),)
     made = service(job("a"), job("b", 20.0), failures=FailureModel(mishaps=mishaps), workers=2)
     go_on(made, lambda one: "a" not in one.control.view.leases.of_job and one.now_s > 0.0)
     question = asked(made)

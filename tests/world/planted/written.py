@@ -171,7 +171,7 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
         LOOP,
         "            try:\n                await self._link.report(report)\n",
         "            self._backend.mark_delivered(\n"
-        "                {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}\n"
+        "                {r.lease_id for r in report.leases if r.state is LeasePhase.ENDED}\n"
         "            )\n"
         "            try:\n                await self._link.report(report)\n",
         "an end counts as delivered before it is",

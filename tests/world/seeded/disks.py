@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from scheduler.domain.lease_life import EndReason
     from scheduler.protocol.desired import DesiredLease
-    from scheduler.protocol.reports import LeaseEnd
     from seeded.nodes import SimulatedNode
 
 
@@ -42,7 +42,7 @@ class LeaseOnDisk:
     unwanted: bool = False
     noticed_s: float | None = None
     kill: bool = False
-    refused: tuple[LeaseEnd, str] | None = None
+    refused: tuple[EndReason, str] | None = None
     ending: dict[str, object] | None = None
     live: int = 0
     done: int = 0

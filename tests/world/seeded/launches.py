@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease_life import RevokeReason
 
 if TYPE_CHECKING:
     from scheduler.domain.facts import commands as do

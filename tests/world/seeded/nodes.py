@@ -12,7 +12,8 @@ from agent.endpoint.endpoint import Endpoint
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify_ending
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
-from scheduler.protocol.reports import LeaseEnd, LeaseReport
+from scheduler.domain.lease_life import EndReason
+from scheduler.protocol.reports import LeaseReport
 from seeded.disks import Disk, LeaseOnDisk
 from seeded.jobs import JobProcess
 from seeded.machines import Machine
@@ -428,7 +429,7 @@ class SimulatedBackend(Backend):
             code = ending["code"]
             record.exit_code = code if isinstance(code, int) and entry.ran else None
             if ending["trouble"]:
-                record.end, record.message = LeaseEnd.LOST, "it could not be started"
+                record.end, record.message = EndReason.LOST, "it could not be started"
                 record.trouble = str(ending["trouble"])
                 return
         elif entry.ran:
@@ -483,7 +484,7 @@ class SimulatedBackend(Backend):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
             entry = self._write(action.wanted)
-            entry.refused = LeaseEnd.RELEASED, action.message
+            entry.refused = EndReason.RELEASED, action.message
             self._remember(entry)
             self._node.changed()
         elif isinstance(action, Forget):

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold_testing.stage import canonical, check_state, check_view
 from planner.knowledge import LearnedKnowledge
-from scheduler.control.state.leases import ABRUPT
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease import EndReason
-from scheduler.protocol.reports import LeaseState
+from scheduler.domain.lease_life import ABRUPT, EndReason, LeasePhase
 from scheduler.runtime.driver.snapshots import recover_state
 from seeded.machines import EPOCH_S
 
@@ -232,7 +230,7 @@ class Oracle:
             if self._world.lost.has(lease.lease_id, lease.nonce):
                 continue
             row = self._world.database.store.attempt(lease.lease_id)
-            if lease.state is not LeaseState.ENDED or row is None or row.ended_s is not None:
+            if lease.state is not LeasePhase.ENDED or row is None or row.ended_s is not None:
                 continue
             alone = row.nodes == (report.node,) and row.token == lease.token
             if alone and not self._left_over(report):

@@ -29,10 +29,11 @@ from scheduler.domain.configuration import CONSOLIDATED, Configuration
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.errors import NotFoundError
 from scheduler.protocol.desired import desired_from_dict, to_dict
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 from scheduler.runtime.desired_sets import DesiredSets
 
 
@@ -61,7 +62,7 @@ def test_the_plan_of_a_configuration_is_in_the_lease_that_agents_are_told():
         running = LeaseReport(
             lease_id=live.lease.lease_id,
             token=live.lease.token,
-            state=LeaseState.RUNNING,
+            state=LeasePhase.RUNNING,
             steps_live=int(now_s),
         )
         shell.tell(report(sequence, running, types=("v100", "v100"), revision=9), now_s=now_s)
@@ -100,8 +101,8 @@ def test_a_job_goes_from_its_submission_to_its_end_by_facts_alone():
     lease = LeaseReport(
         lease_id=grant.lease.lease_id,
         token=grant.lease.token,
-        state=LeaseState.ENDED,
-        reason=LeaseEnd.COMPLETED,
+        state=LeasePhase.ENDED,
+        reason=EndReason.COMPLETED,
     )
     decision = shell.tell(report(3, lease, revision=9), now_s=90.0)
     assert not shell.control.view.jobs.by_id
@@ -226,8 +227,8 @@ def test_a_part_of_a_gang_that_ended_under_an_earlier_leader_is_not_begun_again(
     ended = LeaseReport(
         lease_id=live.lease.lease_id,
         token=live.lease.token,
-        state=LeaseState.ENDED,
-        reason=LeaseEnd.CANCELLED,
+        state=LeasePhase.ENDED,
+        reason=EndReason.CANCELLED,
     )
     told = report(3, ended)
     decision = shell.tell(replace(told, report=replace(told.report, term=0)), now_s=5.0)

@@ -15,9 +15,9 @@ from scheduler.domain.codec import encode
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
-from scheduler.protocol.reports import LeaseEnd
 from simulator.replay import Replay
 from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
@@ -59,7 +59,7 @@ def replay():
         overheads=Overheads(default=Overhead(launch_s=3.0)),
         failures=FailureModel(
             outages=(NodeOutage(node="v100-1", lost_s=130.0, back_s=300.0),),
-            mishaps=(("j2", Mishap(steps=30.0)), ("j4", Mishap(steps=9.0, end=LeaseEnd.OOM))),
+            mishaps=(("j2", Mishap(steps=30.0)), ("j4", Mishap(steps=9.0, end=EndReason.OOM))),
         ),
         projects=(ProjectLimits(project="p", max_workers=2),),
         orders=[(200.0, switch)],

@@ -9,9 +9,10 @@ import pytest
 from leasehold_testing.control_shell import Shell, new_control, report, submission
 from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.domain.facts.commands import RevokeLease
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.operator_settings import IdleSettings
 from scheduler.protocol.gpu_use import GpuUse
-from scheduler.protocol.reports import LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 
 MINUTE_S = 60.0
 TOLD = IdleSettings(use_percent=5.0, after_s=300.0)
@@ -57,7 +58,7 @@ class Service:
             LeaseReport(
                 lease_id=live.lease.lease_id,
                 token=live.lease.token,
-                state=LeaseState.RUNNING,
+                state=LeasePhase.RUNNING,
                 gpu=gpu,
             )
             for live, _ in self.state.leases.held_by(node)

@@ -16,10 +16,11 @@ from scheduler.control.facts.requests import JobAction, PolicyChoice
 from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.domain.codec import encode
 from scheduler.domain.facts.commands import GrantLease
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.settings import EngineSettings
 from scheduler.protocol.learning import Learning
-from scheduler.protocol.reports import LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 
 LIMITS = {"initial": 32, "most": 4096, "least_per_worker": 1, "most_per_worker": 1024}
 #: A pass takes a while however small it is: more workers are worth little at the same batch.
@@ -70,7 +71,7 @@ class Service:
                 LeaseReport(
                     lease_id=live.lease.lease_id,
                     token=live.lease.token,
-                    state=LeaseState.RUNNING,
+                    state=LeasePhase.RUNNING,
                     steps_done=int(self.now_s),
                     steps_live=int(self.now_s),
                     learning=self.learning(live) if self.tells else None,

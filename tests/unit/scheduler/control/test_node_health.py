@@ -21,8 +21,9 @@ from scheduler.control.nodes.health import (
 from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.node_evidence import NodeHealth
 from scheduler.control.state.nodes import Doubt
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.operator_settings import LearningSettings
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 
 NODES = ("bad", *(f"good-{n}" for n in range(5)))
 
@@ -67,8 +68,8 @@ class Cluster:
                 LeaseReport(
                     lease_id=live.lease.lease_id,
                     token=live.lease.token,
-                    state=LeaseState.ENDED if over else LeaseState.RUNNING,
-                    reason=LeaseEnd.RELEASED if over else None,
+                    state=LeasePhase.ENDED if over else LeasePhase.RUNNING,
+                    reason=EndReason.RELEASED if over else None,
                 )
             )
         return told
@@ -85,14 +86,14 @@ class Cluster:
         raise AssertionError(f"nothing starts on {name}")
 
     def end(
-        self, name: str, reason: LeaseEnd, *, apart_s: float = 30.0, said: str = "Xid 79"
+        self, name: str, reason: EndReason, *, apart_s: float = 30.0, said: str = "Xid 79"
     ) -> str:
         """Let a job come to an end on a node; returns the job."""
         live = self.lease_on(name)
         ended = LeaseReport(
             lease_id=live.lease.lease_id,
             token=live.lease.token,
-            state=LeaseState.ENDED,
+            state=LeasePhase.ENDED,
             reason=reason,
             exit_code=1,
             message=said,
@@ -110,7 +111,7 @@ def drop(cluster: Cluster, job_id: str) -> None:
     cluster.shell.tell(asked, now_s=cluster.now_s)
 
 
-def fail(cluster: Cluster, times: int, reason: LeaseEnd = LeaseEnd.LOST) -> list[str]:
+def fail(cluster: Cluster, times: int, reason: EndReason = EndReason.LOST) -> list[str]:
     """Let different jobs fail on the bad node, each once."""
     jobs = []
     for _ in range(times):
@@ -163,7 +164,7 @@ def test_a_node_that_goes_on_failing_is_quarantined_until_somebody_uncordons_it(
 
 def test_one_job_that_fails_again_and_again_is_held_against_no_node() -> None:
     cluster = Cluster(quarantine_after=2)
-    jobs = {cluster.end("bad", LeaseEnd.LOST), cluster.end("bad", LeaseEnd.LOST)}
+    jobs = {cluster.end("bad", EndReason.LOST), cluster.end("bad", EndReason.LOST)}
     assert len(jobs) == 1, "it began anew where it was"
     assert len(cluster.state.health.faults["bad"]) == 2
     assert cluster.node().doubt is None
@@ -172,12 +173,12 @@ def test_one_job_that_fails_again_and_again_is_held_against_no_node() -> None:
 def test_what_happens_at_once_counts_once() -> None:
     """A machine that starts again loses all that ran there."""
     cluster = Cluster(quarantine_after=2)
-    job = cluster.end("bad", LeaseEnd.LOST)
+    job = cluster.end("bad", EndReason.LOST)
     (fault,) = cluster.state.health.faults["bad"]
     live = cluster.lease_on("bad")
     other = replace(live, lease=replace(live.lease, job_id="other"))
     transaction = cluster.shell.control.transaction(fault.at_s + 5.0)
-    end = MemberEnd(reason=LeaseEnd.LOST)
+    end = MemberEnd(reason=EndReason.LOST)
     note_end(cluster.state, transaction, other, "bad", end)
     assert {one.job_id for one in cluster.state.health.faults["bad"]} == {job, "other"}
     assert cluster.node().doubt is None
@@ -188,7 +189,7 @@ def test_what_happens_at_once_counts_once() -> None:
 def test_a_failure_is_its_nodes_where_the_job_completes_elsewhere() -> None:
     cluster = Cluster(quarantine_after=2)
     for number in range(2):
-        job = cluster.end("bad", LeaseEnd.FAILED, said="CUDA error")
+        job = cluster.end("bad", EndReason.FAILED, said="CUDA error")
         assert job not in {one.job_id for one in cluster.state.health.faults.get("bad", ())}
         filler = submission(f"filler-{number}", total_steps=1e9)  # takes its place while it waits
         cluster.shell.tell(filler, now_s=cluster.now_s)
@@ -200,8 +201,8 @@ def test_a_failure_is_its_nodes_where_the_job_completes_elsewhere() -> None:
         done = LeaseReport(
             lease_id=live.lease.lease_id,
             token=live.lease.token,
-            state=LeaseState.ENDED,
-            reason=LeaseEnd.COMPLETED,
+            state=LeasePhase.ENDED,
+            reason=EndReason.COMPLETED,
             exit_code=0,
         )
         cluster.wait(20.0, done, on=live.nodes[0])
@@ -212,14 +213,14 @@ def test_a_failure_is_its_nodes_where_the_job_completes_elsewhere() -> None:
     assert cluster.state.health.failures == {}
 
 
-def over(live: Any, reason: LeaseEnd) -> LeaseReport:
+def over(live: Any, reason: EndReason) -> LeaseReport:
     """Return a node's report of a lease of which nothing is left."""
     return LeaseReport(
         lease_id=live.lease.lease_id,
         token=live.lease.token,
-        state=LeaseState.ENDED,
+        state=LeasePhase.ENDED,
         reason=reason,
-        exit_code=0 if reason is LeaseEnd.COMPLETED else 1,
+        exit_code=0 if reason is EndReason.COMPLETED else 1,
     )
 
 
@@ -232,12 +233,12 @@ def test_a_node_on_which_every_launch_fails_takes_one_try_of_each_of_two_jobs() 
     for _ in range(60):
         for live, _ in list(cluster.state.leases.held_by("bad")):
             tried.append(live.lease.job_id)
-            cluster.wait(1.0, over(live, LeaseEnd.FAILED), on="bad")
+            cluster.wait(1.0, over(live, EndReason.FAILED), on="bad")
         cluster.wait(10.0)
         for name in cluster.nodes[1:]:
             for live, _ in list(cluster.state.leases.held_by(name)):
                 if cluster.now_s - live.lease.start_s > 100.0:
-                    cluster.wait(1.0, over(live, LeaseEnd.COMPLETED), on=name)
+                    cluster.wait(1.0, over(live, EndReason.COMPLETED), on=name)
         if len(cluster.notes("job_completed")) == 7:
             break
     assert len(cluster.notes("job_completed")) == 7
@@ -261,7 +262,7 @@ def test_jobs_that_fail_by_themselves_do_not_count_against_their_node(harmless: 
             cluster.wait(70.0 if harmless == "ran for a while" else 20.0)
             for name in cluster.nodes:
                 for live, _ in list(cluster.state.leases.held_by(name)):
-                    cluster.wait(1.0, over(live, LeaseEnd.FAILED), on=name)
+                    cluster.wait(1.0, over(live, EndReason.FAILED), on=name)
                     failed_on.add(name)
         drop(cluster, f"job-{number}")
         cluster.wait(1.0)
@@ -351,7 +352,7 @@ def test_a_slow_node_is_told_within_three_rounds_and_goes_on() -> None:
                 LeaseReport(
                     lease_id=live.lease.lease_id,
                     token=live.lease.token,
-                    state=LeaseState.RUNNING,
+                    state=LeasePhase.RUNNING,
                     steps_live=int(steps[name]),
                 )
                 for live, _ in cluster.state.leases.held_by(name)

@@ -21,9 +21,10 @@ from scheduler.control.state.control_copy import state_of
 from scheduler.domain.facts.events import ReservationsChanged
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport
 from scheduler.views.explain import WaitingJobs, explain
 from scheduler.views.state_views import reservation_views
 
@@ -188,8 +189,8 @@ def ended(shell: Shell, job_id: str, now_s: float, *others: Any) -> None:
     done = LeaseReport(
         lease_id=live.lease.lease_id,
         token=live.lease.token,
-        state=LeaseState.ENDED,
-        reason=LeaseEnd.COMPLETED,
+        state=LeasePhase.ENDED,
+        reason=EndReason.COMPLETED,
         exit_code=0,
         steps_done=10**6,
     )

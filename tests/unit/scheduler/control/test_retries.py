@@ -9,26 +9,27 @@ from scheduler.control.facts.facts import JobActionAsked
 from scheduler.control.facts.requests import JobAction
 from scheduler.control.leases.retries import Category, category_of, retries_in_words
 from scheduler.domain.facts.troubles import Trouble
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
+from scheduler.domain.lease_life import EndReason, LeasePhase
+from scheduler.protocol.reports import LeaseReport
 
 
 @pytest.mark.parametrize(
     ("reason", "trouble", "category"),
     [
-        (LeaseEnd.COMPLETED, None, None),
-        (LeaseEnd.CANCELLED, None, None),
-        (LeaseEnd.FAILED, None, Category.USER_ERROR),
-        (LeaseEnd.FAILED, Trouble.OUT_OF_MEMORY, Category.OUT_OF_MEMORY),
-        (LeaseEnd.OOM, None, Category.OUT_OF_MEMORY),
-        (LeaseEnd.LOST, None, Category.NODE_FAULT),
-        (LeaseEnd.LOST, Trouble.DISK, Category.NODE_FAULT),
-        (LeaseEnd.LOST, Trouble.IMAGE, Category.IMAGE),
-        (LeaseEnd.FAILED, Trouble.IMAGE_NAME, Category.IMAGE),
-        (LeaseEnd.RELEASED, None, Category.PREEMPTION),
+        (EndReason.COMPLETED, None, None),
+        (EndReason.CANCELLED, None, None),
+        (EndReason.FAILED, None, Category.USER_ERROR),
+        (EndReason.FAILED, Trouble.OUT_OF_MEMORY, Category.OUT_OF_MEMORY),
+        (EndReason.OOM, None, Category.OUT_OF_MEMORY),
+        (EndReason.LOST, None, Category.NODE_FAULT),
+        (EndReason.LOST, Trouble.DISK, Category.NODE_FAULT),
+        (EndReason.LOST, Trouble.IMAGE, Category.IMAGE),
+        (EndReason.FAILED, Trouble.IMAGE_NAME, Category.IMAGE),
+        (EndReason.RELEASED, None, Category.PREEMPTION),
     ],
 )
 def test_every_end_is_of_a_kind(
-    reason: LeaseEnd, trouble: Trouble | None, category: Category | None
+    reason: EndReason, trouble: Trouble | None, category: Category | None
 ) -> None:
     assert category_of(reason, trouble) is category
 
@@ -41,7 +42,7 @@ class Story:
         self.shell.tell(submission("a", **spec), now_s=3.0)
         self.now_s, self.sequence = 4.0, 2
 
-    def end(self, reason: LeaseEnd, code: str = "") -> None:
+    def end(self, reason: EndReason, code: str = "") -> None:
         """Let time pass until the job holds a lease, and end that."""
         state = self.shell.control.state
         while not state.leases.by_id:
@@ -51,7 +52,7 @@ class Story:
         ended = LeaseReport(
             lease_id=live.lease.lease_id,
             token=live.lease.token,
-            state=LeaseState.ENDED,
+            state=LeasePhase.ENDED,
             reason=reason,
             exit_code=1,
             message="so",
@@ -75,14 +76,14 @@ class Story:
 @pytest.mark.parametrize(
     ("field", "reason", "code", "category"),
     [
-        ("max_node_faults", LeaseEnd.LOST, "", "node_fault"),
-        ("max_image_failures", LeaseEnd.LOST, "ImagePullBackOff", "image"),
-        ("max_preemptions", LeaseEnd.RELEASED, "", "preemption"),
-        ("max_out_of_memory", LeaseEnd.OOM, "", "out_of_memory"),
+        ("max_node_faults", EndReason.LOST, "", "node_fault"),
+        ("max_image_failures", EndReason.LOST, "ImagePullBackOff", "image"),
+        ("max_preemptions", EndReason.RELEASED, "", "preemption"),
+        ("max_out_of_memory", EndReason.OOM, "", "out_of_memory"),
     ],
 )
 def test_one_end_too_many_of_a_kind_that_a_job_bounds_ends_it(
-    field: str, reason: LeaseEnd, code: str, category: str
+    field: str, reason: EndReason, code: str, category: str
 ) -> None:
     story = Story(**{field: 1})
     story.end(reason, code)
@@ -97,25 +98,25 @@ def test_one_end_too_many_of_a_kind_that_a_job_bounds_ends_it(
 
 def test_ends_of_other_kinds_are_not_counted() -> None:
     story = Story(max_node_faults=0)
-    story.end(LeaseEnd.RELEASED)
-    story.end(LeaseEnd.FAILED)
+    story.end(EndReason.RELEASED)
+    story.end(EndReason.FAILED)
     assert story.final is None
-    story.end(LeaseEnd.LOST)
+    story.end(EndReason.LOST)
     assert story.final == ("failed", "too_many_node_fault")
 
 
 def test_without_bounds_a_job_is_tried_again_as_before() -> None:
     story = Story()
     for _ in range(4):
-        story.end(LeaseEnd.LOST)
-        story.end(LeaseEnd.RELEASED)
+        story.end(EndReason.LOST)
+        story.end(EndReason.RELEASED)
     assert story.final is None
     assert not [r for d in story.shell.log for r in d.rows.settings if r.key.startswith("spent/")]
 
 
 def test_two_reasons_to_fail_at_once_are_one_end() -> None:
     story = Story(max_failures=0, max_out_of_memory=0)
-    story.end(LeaseEnd.OOM)
+    story.end(EndReason.OOM)
     assert story.final == ("failed", "too_many_out_of_memory")
 
 
@@ -125,5 +126,5 @@ def test_what_people_ask_for_costs_no_retry() -> None:
         story.told()
     asked = JobActionAsked(job_ids=("a",), action=JobAction.REQUEUE, actor="me")
     story.shell.tell(asked, now_s=story.now_s)
-    story.end(LeaseEnd.RELEASED)
+    story.end(EndReason.RELEASED)
     assert story.final is None

@@ -11,7 +11,8 @@ from scheduler.control.facts.facts import NodeOrdered, NodesHeard
 from scheduler.control.facts.requests import NodeAction
 from scheduler.control.state.nodes import SILENT
 from scheduler.domain.facts.reasons import WaitReason
-from scheduler.protocol.reports import LeaseReport, LeaseState
+from scheduler.domain.lease_life import LeasePhase
+from scheduler.protocol.reports import LeaseReport
 from scheduler.views.explain import WaitingJobs, explain
 from scheduler.views.state_views import node_views as seen_nodes
 
@@ -39,7 +40,7 @@ class Fleet:
         for name in speak:
             held = [
                 LeaseReport(
-                    lease_id=live.lease.lease_id, token=live.lease.token, state=LeaseState.RUNNING
+                    lease_id=live.lease.lease_id, token=live.lease.token, state=LeasePhase.RUNNING
                 )
                 for live, _ in self.state.leases.held_by(name)
             ]

@@ -4,7 +4,8 @@ import numpy as np
 
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts.causes import Cause, FactKind
-from scheduler.domain.lease import Lease, Leases, RevokeReason
+from scheduler.domain.lease import Lease, Leases
+from scheduler.domain.lease_life import RevokeReason
 
 #: As many causes as leases, each another one.
 WHY = [Cause(fact=FactKind.JOB_ARRIVED, subject=f"job-{i}") for i in range(3)]

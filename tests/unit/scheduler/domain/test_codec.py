@@ -31,7 +31,8 @@ from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind, Ground
 from scheduler.domain.jobs.job import Job
-from scheduler.domain.lease import EndReason, Lease, Leases
+from scheduler.domain.lease import Lease, Leases
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.quota import IdleQuota, Quota
 from scheduler.domain.reservation import Reservation

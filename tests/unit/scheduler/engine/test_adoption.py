@@ -1,7 +1,7 @@
 """Decisions of another version are taken over as they are on record; more of it in test_machine."""
 
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 
 
 def test_nodes_that_a_job_avoids_are_kept_and_forgotten_with_it(start, job):

@@ -11,7 +11,7 @@ from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.limits.node_exclusions import LONGEST, NodeExclusions
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore

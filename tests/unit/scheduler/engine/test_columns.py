@@ -6,7 +6,7 @@ import pytest
 from leasehold_testing.shell import folded
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InputError
 

@@ -5,7 +5,7 @@ import pytest
 
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.tables.jobs import HELD, RUNNING, WAITING
 from scheduler.errors import InputError
 

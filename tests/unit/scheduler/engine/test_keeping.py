@@ -14,7 +14,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.state.preemption_protection import WORTH, Protection, patience_s

@@ -9,7 +9,7 @@ from scheduler.domain.configuration import Configuration, ConfigurationTable, Pr
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.engine.tables.jobs import HELD, RUNNING
 from scheduler.errors import ParameterError

@@ -24,7 +24,7 @@ from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.jobs.job import Job
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.jobs import HELD, NONE, WAITING

@@ -9,7 +9,7 @@ from leasehold_testing.answers import equal_shares
 from policies.testing import make_table
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.tables.jobs import NONE
 
 SHARED = {(0, 0, 0): (0.8, 0.8)}

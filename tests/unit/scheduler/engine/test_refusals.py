@@ -8,7 +8,8 @@ import pytest
 from policies.testing import make_table
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.lease import EndReason, Leases
+from scheduler.domain.lease import Leases
+from scheduler.domain.lease_life import EndReason
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.jobs import NONE
 from scheduler.errors import InputError, InvariantError, ParameterError

@@ -13,7 +13,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import CONSOLIDATED, Configuration, ConfigurationTable, Profile
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.reasons import BITS, WaitReason, reasons_in
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease_life import EndReason
 from scheduler.domain.quota import Quota
 from scheduler.domain.reservation import Reservation
 from scheduler.engine.settings import EngineSettings
