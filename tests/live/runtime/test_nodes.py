@@ -11,6 +11,7 @@ from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.lease_life import EndReason
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
+from scheduler.operator_settings import LearningSettings
 from scheduler.protocol.reports import LEAVING
 from simulator.world.nodes import Mishap
 
@@ -338,7 +339,7 @@ SHARED = ThroughputTable(
 )
 SHARING = {
     "policy": PolicyChoice(name="max_min_fairness", space_sharing=True),
-    "learn": False,
+    "learning": LearningSettings(learn=False),
 }
 
 
