@@ -38,8 +38,8 @@ from scheduler.protocol.bounds import (
     MOST_RANKS,
     clean_text,
 )
-from scheduler.protocol.learning import Learning, read_learning
-from scheduler.protocol.reading import Reader, decode_json
+from scheduler.protocol.learning import Learning
+from scheduler.protocol.reading import Reader, decode_json, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -332,7 +332,10 @@ class Endpoint:
             live = message.optional("steps_live", message.integer)
             done = message.optional("steps_done", message.integer)
             rank = message.optional("rank", lambda name: message.integer(name, at_most=MOST_RANKS))
-            measured = message.optional("learning", lambda name: read_learning(message, name))
+            measured = message.optional(
+                "learning",
+                lambda name: read_as(Learning, message.data[name], name, sent=("step_times",)),
+            )
             guard = bool(message.optional("guard", message.flag))
             code = bool(message.optional("code", message.flag))
             _check_room(tenant, writer)

@@ -12,6 +12,7 @@ from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify_ending
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import clean_text
 from scheduler.protocol.desired import lease_from_dict
 from scheduler.protocol.reading import Reader
 from scheduler.protocol.reports import LeaseReport
@@ -88,7 +89,7 @@ class Record(LeaseRecord):
             terminated_s=control.optional("terminated_s", control.number),
             unwanted=control.flag("unwanted"),
             end=EndReason(reason) if reason in set(EndReason) else None,
-            message=refused.words("message"),
+            message=clean_text(refused.data.get("message", "")),
             uid=lease.uid if (folder.path / "own").is_dir() else None,
         )
 

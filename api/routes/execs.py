@@ -1,10 +1,11 @@
 """Commands beside jobs: users begin, read and end them; agents report them."""
 
 import base64
-import binascii
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
+from msgspec import Meta
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -18,8 +19,8 @@ from api.routes.agents import agent_json, agent_node
 from api.routing import StrictRoute
 from api.schemas.execs import ExecIn, ExecOut, ExecOutputOut
 from api.schemas.fields import JobId
-from scheduler.errors import InputError
-from scheduler.protocol.reading import Reader
+from scheduler.protocol import bounds, fields
+from scheduler.protocol.reading import read_as
 from scheduler.runtime.execs import ExecOutput
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
@@ -119,30 +120,29 @@ async def _check(context: Context, principal: Principal, job_id: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a node says of a command."""
+
+    number: fields.Count
+    pieces: Annotated[tuple[ExecOutput, ...], Meta(max_length=bounds.MOST_ITEMS)]
+    exit_code: fields.Count | None = None
+    problem: fields.Argument = ""
+
+
 async def tell_exec(request: Request) -> Response:
     """Take in what a node says of a command."""
     node, context = agent_node(request), context_of(request)
-    told = Reader.of(await agent_json(request))
+    told = read_as(_Told, await agent_json(request))
     stop, room = context.service.execs.heard(
         node,
         request.path_params["exec_id"],
-        number=told.integer("number"),
-        pieces=[_piece(item) for item in told.objects("pieces")],
-        exit_code=told.optional("exit_code", told.integer),
-        problem=told.maybe("problem"),
+        number=told.number,
+        pieces=told.pieces,
+        exit_code=told.exit_code,
+        problem=told.problem,
     )
     return Answer({"stop": stop, "room": room})
-
-
-def _piece(item: Reader) -> ExecOutput:
-    stream = item.text("stream")
-    if stream not in {"out", "err"}:
-        raise item.refuse("stream", "be out or err")
-    try:
-        data = base64.b64decode(item.text("data", longest=2**21), validate=True)
-    except binascii.Error as error:
-        raise InputError(f"data is no base64: {error}") from error
-    return ExecOutput(stream=stream, data=data)
 
 
 def agent_routes() -> list[Route]:

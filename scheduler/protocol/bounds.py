@@ -66,11 +66,6 @@ def is_storable(text: str) -> bool:
     return _UNSTORABLE.search(text) is None
 
 
-def is_printable(text: str) -> bool:
-    """Return whether a text has no control characters, not even line ends."""
-    return _UNPRINTABLE.search(text) is None and "\n" not in text and "\t" not in text
-
-
 def clean_text(text: object, longest: int = LONGEST_MESSAGE) -> str:
     """Return a text for people as it may be sent and stored: cut, and clean."""
     said = text if isinstance(text, str) else str(text)

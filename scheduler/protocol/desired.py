@@ -10,21 +10,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+from msgspec import Meta, to_builtins
 
 from scheduler.errors import InputError
-from scheduler.protocol import bounds
-from scheduler.protocol.reading import Reader
+from scheduler.protocol import bounds, fields
+from scheduler.protocol.reading import read_as
 from scheduler.protocol.reports import (
     NodeReport,
     bound_report,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 #: Seconds from SIGKILL to a lease's deadline, the default of agents.
 MARGIN_S = 1.0
@@ -33,6 +32,13 @@ MARGIN_S = 1.0
 LEFT_EARLY = 75
 #: Allowed names of nodes: part of a path and of a file's name.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+#: Fields with a default that the scheduler sends all the same.
+_SENT = (
+    *("env", "rank", "world_size", "local_ranks", "master_addr", "master_port", "steps_done"),
+    *("notice_s", "grace_s"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,44 +93,46 @@ class DesiredLease:
             scheduler, or the agent that stored the lease, is of the previous release.
     """
 
-    lease_id: int
-    attempt: int
-    token: int
-    job_id: str
-    command: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    secret_env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    working_dir: str = "/"
-    checkpoint_dir: str | None = None
-    workers: tuple[int, ...]
-    rank: int = 0
-    world_size: int = 1
-    local_ranks: tuple[int, ...] = (0,)
-    master_addr: str = "127.0.0.1"
-    master_port: int = 29500
-    total_steps: int | None = None
-    steps_done: int = 0
-    remaining_s: float
-    notice_in_s: float | None = None
-    notice_s: float = 5.0
-    grace_s: float = 5.0
-    progress_regex: str | None = None
-    progress_file: str | None = None
-    memory_bytes: int | None = None
-    cpus: float | None = None
-    image: str = ""
-    gang: tuple[int, ...] = ()
-    node_rank: int = 0
+    lease_id: fields.Count
+    attempt: fields.Positive
+    token: fields.Count
+    job_id: Annotated[fields.Id, Meta(min_length=1)]
+    command: fields.Texts
+    env: fields.Environment = field(default_factory=lambda: MappingProxyType({}))
+    secret_env: fields.Environment = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    working_dir: fields.MaybePath = "/"
+    checkpoint_dir: fields.Path | None = None
+    workers: fields.Workers
+    rank: Annotated[int, Meta(ge=0, le=bounds.MOST_RANKS)] = 0
+    world_size: Annotated[int, Meta(ge=1, le=bounds.MOST_RANKS)] = 1
+    local_ranks: fields.Workers = (0,)
+    master_addr: Annotated[fields.Name, Meta(min_length=1)] = "127.0.0.1"
+    master_port: Annotated[int, Meta(ge=0, le=65_535)] = 29500
+    total_steps: fields.Count | None = None
+    steps_done: fields.Count = 0
+    remaining_s: fields.Time
+    notice_in_s: fields.Time | None = None
+    notice_s: fields.Seconds = 5.0
+    grace_s: fields.Seconds = 5.0
+    progress_regex: fields.Text | None = None
+    progress_file: fields.Path | None = None
+    memory_bytes: fields.Positive | None = None
+    cpus: Annotated[float, Meta(ge=0.001, le=bounds.LATEST_S)] | None = None
+    image: fields.MaybePath = ""
+    gang: fields.Counts = ()
+    node_rank: fields.Count = 0
     kubernetes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
-    project: str = ""
-    owner: str = ""
-    plan: str = ""
-    uid: int | None = None
-    upload: str = ""
-    nonce: str = ""
+    project: fields.Name = ""
+    owner: fields.Name = ""
+    plan: fields.MaybePath = ""
+    uid: Annotated[int, Meta(ge=bounds.LEAST_UID, le=bounds.LARGEST_UID)] | None = None
+    upload: fields.Word = ""
+    nonce: fields.Word = ""
 
     def __post_init__(self) -> None:
-        """Refuse a lease that could not be launched."""
+        """Refuse a lease that could not be launched; its mappings stay as they are."""
+        for name in ("env", "secret_env", "kubernetes"):
+            object.__setattr__(self, name, MappingProxyType(getattr(self, name)))
         if not self.command or not self.command[0]:
             raise InputError(f"lease {self.lease_id}: the command is empty; name a program")
         if not self.workers or len(set(self.workers)) < len(self.workers):
@@ -153,8 +161,8 @@ class DesiredImage:
         pull_secrets: names of the Secrets for pulling it.
     """
 
-    name: str
-    pull_secrets: tuple[str, ...] = ()
+    name: fields.Text
+    pull_secrets: fields.Texts = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +176,9 @@ class Unusable:
         nonce: as the scheduler sent it.
     """
 
-    lease_id: int
-    token: int
-    message: str
+    lease_id: fields.Count
+    token: fields.Count
+    message: str = ""
     nonce: str = ""
 
 
@@ -187,12 +195,12 @@ class DesiredExec:
         most_s: how long it may run.
     """
 
-    exec_id: str
-    lease_id: int
-    position: int = 0
-    command: tuple[str, ...]
-    stdin: bytes = b""
-    most_s: float = 3600.0
+    exec_id: fields.Text
+    lease_id: fields.Count
+    position: fields.Count = 0
+    command: fields.Texts
+    stdin: Annotated[bytes, Meta(max_length=2**20)] = b""
+    most_s: fields.Elapsed = 3600.0
 
     def to_dict(self) -> dict[str, object]:
         """Return it as JSON's plain types."""
@@ -245,7 +253,20 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
             "images": [asdict(image) for image in value.images],
         }
         return told | ({"execs": [one.to_dict() for one in value.execs]} if value.execs else {})
-    return asdict(bound_report(value))
+    found: dict[str, object] = to_builtins(bound_report(value))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A desired set as it is received: its parts are read one by one."""
+
+    term: fields.Count
+    revision: fields.Count
+    held_s: fields.Elapsed
+    leases: Annotated[tuple[dict[str, object], ...], Meta(max_length=bounds.MOST_DESIRED)]
+    images: Annotated[tuple[DesiredImage, ...], Meta(max_length=bounds.MOST_ITEMS)] = ()
+    execs: Annotated[tuple[object, ...], Meta(max_length=bounds.MOST_ITEMS)] = ()
 
 
 def desired_from_dict(data: object) -> Desired:
@@ -254,73 +275,45 @@ def desired_from_dict(data: object) -> Desired:
     Raises:
         InputError: a field is missing or wrong; names it.
     """
-    message = Reader.of(data)
-    term, revision = message.integer("term"), message.integer("revision")
-    leases, unusable = _leases(message)
-    return Desired(
-        term=term,
-        revision=revision,
-        held_s=message.number("held_s", at_least=0.0),
-        leases=leases,
-        images=tuple(
-            DesiredImage(
-                name=item.text("name"), pull_secrets=item.optional("pull_secrets", item.texts) or ()
-            )
-            for item in message.optional("images", message.objects) or ()
-        ),
-        unusable=unusable,
-        execs=_execs(message),
-    )
-
-
-def _execs(message: Reader) -> tuple[DesiredExec, ...]:
-    """Return the commands; one that cannot be read is skipped: leases must not wait for it."""
-    found = []
-    for item in message.optional("execs", message.objects) or ():
-        with contextlib.suppress(InputError):
-            found.append(_exec(item))
-    return tuple(found)
-
-
-def _exec(item: Reader) -> DesiredExec:
-    try:
-        stdin = base64.b64decode(item.maybe("stdin", longest=2**20), validate=True)
-    except ValueError as error:
-        raise InputError(f"stdin is no base64: {error}") from error
-    return DesiredExec(
-        exec_id=item.text("exec_id"),
-        lease_id=item.integer("lease_id"),
-        position=item.integer("position"),
-        command=tuple(item.texts("command")),
-        stdin=stdin,
-        most_s=item.number("most_s", at_least=0.0),
-    )
-
-
-def _leases(message: Reader) -> tuple[tuple[DesiredLease, ...], tuple[Unusable, ...]]:
-    leases, unusable = [], []
-    for item in message.objects("leases", most=bounds.MOST_DESIRED):
+    message = read_as(_Message, data)
+    leases, unusable, execs = [], [], []
+    for position, item in enumerate(message.leases):
         try:
-            leases.append(_lease(item))
+            leases.append(lease_from_dict(item, where := f"leases[{position}]"))
         except InputError as error:
-            unusable.append(
-                Unusable(
-                    lease_id=item.integer("lease_id"),
-                    token=item.integer("token"),
-                    nonce=item.words("nonce", longest=bounds.LONGEST_WORD),
-                    message=bounds.clean_text(error),
-                )
-            )
-    return tuple(leases), tuple(unusable)
+            one = read_as(Unusable, item | {"message": ""}, where)
+            nonce = bounds.clean_text(one.nonce, bounds.LONGEST_WORD)
+            unusable.append(replace(one, nonce=nonce, message=bounds.clean_text(error)))
+    for told in message.execs:  # one that cannot be read is skipped: leases must not wait for it
+        with contextlib.suppress(InputError):
+            execs.append(read_as(DesiredExec, told, sent=("position", "most_s")))
+    return Desired(
+        term=message.term,
+        revision=message.revision,
+        held_s=message.held_s,
+        leases=tuple(leases),
+        images=message.images,
+        unusable=tuple(unusable),
+        execs=tuple(execs),
+    )
 
 
-def lease_from_dict(data: object) -> DesiredLease:
+def lease_from_dict(data: object, path: str = "") -> DesiredLease:
     """Read one desired lease.
 
     Raises:
         InputError: a field is missing or wrong; names it.
     """
-    return _lease(Reader.of(data))
+    given: object = {"working_dir": "", **data} if isinstance(data, dict) else data
+    lease = read_as(DesiredLease, given, path, sent=_SENT)
+    for name in ("env", "secret_env"):
+        env, longest = getattr(lease, name), bounds.LONGEST_TEXT
+        if any(len(k) + len(v) > longest or not bounds.is_storable(v) for k, v in env.items()):
+            must = f"must be texts without NUL, each of {longest} characters at most"
+            raise InputError(f"field '{path}{path and '.'}{name}' {must}")
+    if not bounds.plain_json(dict(lease.kubernetes)):
+        raise InputError(f"field '{path}{path and '.'}kubernetes' must be plain JSON of 64 bits")
+    return lease
 
 
 def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
@@ -344,51 +337,3 @@ def lease_to_send(lease: DesiredLease) -> dict[str, object]:
     """Return a lease as it is sent to its node: only this form has its secret variables."""
     plain = _lease_to_dict(lease)
     return plain | {"secret_env": dict(lease.secret_env)} if lease.secret_env else plain
-
-
-def _lease(item: Reader) -> DesiredLease:
-    return DesiredLease(
-        lease_id=item.integer("lease_id"),
-        attempt=item.integer("attempt", at_least=1),
-        token=item.integer("token"),
-        job_id=item.text("job_id", longest=bounds.LONGEST_ID),
-        command=item.texts("command"),
-        env=MappingProxyType(item.environment("env")),
-        secret_env=MappingProxyType(item.optional("secret_env", item.secrets) or {}),
-        working_dir=item.maybe("working_dir", longest=bounds.LONGEST_PATH),
-        checkpoint_dir=item.optional("checkpoint_dir", _path(item)),
-        workers=item.integers("workers", most=bounds.MOST_WORKERS),
-        rank=item.integer("rank", at_most=bounds.MOST_RANKS),
-        world_size=item.integer("world_size", at_least=1, at_most=bounds.MOST_RANKS),
-        local_ranks=item.integers("local_ranks", most=bounds.MOST_WORKERS),
-        master_addr=item.text("master_addr", longest=bounds.LONGEST_NAME),
-        master_port=item.integer("master_port", at_most=65_535),
-        total_steps=item.optional("total_steps", item.integer),
-        steps_done=item.integer("steps_done"),
-        remaining_s=item.number("remaining_s"),
-        notice_in_s=item.optional("notice_in_s", item.number),
-        notice_s=item.number("notice_s", at_least=0.0, at_most=bounds.LONGEST_S),
-        grace_s=item.number("grace_s", at_least=0.0, at_most=bounds.LONGEST_S),
-        progress_regex=item.optional("progress_regex", item.text),
-        progress_file=item.optional("progress_file", _path(item)),
-        memory_bytes=item.optional("memory_bytes", lambda name: item.integer(name, at_least=1)),
-        cpus=item.optional("cpus", lambda name: item.number(name, at_least=0.001)),
-        image=item.maybe("image", longest=bounds.LONGEST_PATH),
-        gang=item.optional("gang", item.integers) or (),
-        node_rank=item.optional("node_rank", item.integer) or 0,
-        kubernetes=MappingProxyType(item.json("kubernetes")),
-        project=item.maybe("project", longest=bounds.LONGEST_NAME),
-        owner=item.maybe("owner", longest=bounds.LONGEST_NAME),
-        plan=item.maybe("plan", longest=bounds.LONGEST_PATH),
-        uid=item.optional("uid", _uid(item)),
-        upload=item.maybe("upload", longest=bounds.LONGEST_WORD),
-        nonce=item.maybe("nonce", longest=bounds.LONGEST_WORD),
-    )
-
-
-def _path(item: Reader) -> Callable[[str], str]:
-    return lambda name: item.text(name, longest=bounds.LONGEST_PATH)
-
-
-def _uid(item: Reader) -> Callable[[str], int]:
-    return lambda name: item.integer(name, at_least=bounds.LEAST_UID, at_most=bounds.LARGEST_UID)

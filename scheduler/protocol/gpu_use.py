@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.protocol.reading import Reader
+from scheduler.protocol import fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,21 +19,6 @@ class GpuUse:
         memory_bytes: bytes of the devices' memory in use at the last measurement.
     """
 
-    used_s: float
-    measured_s: float
-    memory_bytes: int = 0
-
-
-def read_gpu_use(item: Reader, name: str) -> GpuUse:
-    """Read a field with the use of a lease's GPUs.
-
-    Raises:
-        InputError: a figure is impossible, such as more use than time.
-    """
-    use = Reader.of(item.data[name], item.where(name))
-    measured_s = use.number("measured_s", at_least=0.0)
-    return GpuUse(
-        used_s=use.number("used_s", at_least=0.0, at_most=measured_s),
-        measured_s=measured_s,
-        memory_bytes=use.integer("memory_bytes"),
-    )
+    used_s: fields.Elapsed
+    measured_s: fields.Elapsed
+    memory_bytes: fields.Count = 0

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+
+import msgspec
+from msgspec import inspect
 
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import (
     LATEST_S,
-    LONGEST_MESSAGE,
     LONGEST_TEXT,
     MOST_COUNT,
-    MOST_ITEMS,
     clean_text,
-    is_printable,
     is_storable,
     plain_json,
 )
+from scheduler.protocol.fields import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
 T = TypeVar("T")
 
+#: msgspec's names of types, in words.
+_NAMES = {
+    "int": "an integer",
+    "float": "a finite number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 2, 200, 200
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 6
@@ -48,6 +59,65 @@ def short_form(value: object) -> str:
         return _REPR.repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits
         return f"a value of type {type(value).__name__}"
+
+
+def read_as(kind: type[T], data: object, path: str = "", *, sent: Collection[str] = ()) -> T:
+    """Read decoded JSON as a value of a type, within the bounds that its fields state.
+
+    Args:
+        kind: a dataclass; ``scheduler.protocol.fields`` has the types of its fields.
+        data: decoded JSON.
+        path: of the value in its message.
+        sent: fields that must be there although they have a default.
+
+    Raises:
+        InputError: a field is missing or wrong; names it.
+    """
+    for name in sent:
+        if isinstance(data, dict) and name not in data:
+            raise InputError(f"field '{path}{path and '.'}{name}' is missing")
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(_refusal(str(error), kind, data, path)) from None
+    except UnicodeEncodeError as error:
+        what = f"{path or 'message'} has the text {short_form(error.object)}"
+        raise InputError(f"{what}; it must be without halves of characters") from None
+
+
+def _refusal(what: str, kind: type[object], value: Any, path: str) -> str:
+    """Return the words that name a field, its value and the allowed ones, from msgspec's."""
+    what, _, place = what.partition(" - at ")
+    info = inspect.type_info(kind)
+    for name, position in re.findall(r"\.(\w+)|\[(\d+)\]", place):
+        path = f"{path}{position and f'[{position}]'}{name and path and '.'}{name}"
+        value = value[name or int(position)]
+        info = _within(info, name or int(position))
+    if absent := re.search("missing required field `(.*)`", what):
+        return f"field '{path}{path and '.'}{absent[1]}' is missing"
+    if isinstance(info, inspect.EnumType | inspect.LiteralType):
+        one_of = info.values if isinstance(info, inspect.LiteralType) else info.cls
+        what = f"one of {', '.join(str(one) for one in one_of if one)}"
+    what = re.sub(r"Expected `([^`]*)`|, got .*", lambda found: _in_words(found[1] or ""), what)
+    for theirs, words in WORDS.items():
+        what = what.replace(theirs, words)
+    shown = "wrong" if "secret_env" in path else short_form(value)
+    return f"field '{path or 'message'}' is {shown}; it must be {what}"
+
+
+def _within(info: inspect.Type, place: str | int) -> inspect.Type:
+    """Return the type of a field or an element."""
+    if isinstance(info, inspect.DataclassType):
+        info = next(field.type for field in info.fields if field.name == place)
+    elif isinstance(info, inspect.TupleType):
+        info = info.item_types[int(place)]
+    elif isinstance(info, inspect.VarTupleType):
+        info = info.item_type
+    return info.types[0] if isinstance(info, inspect.UnionType) else info
+
+
+def _in_words(types: str) -> str:
+    return " or ".join(_NAMES.get(name, name) for name in types.split(" | ") if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +180,6 @@ class Reader:
             raise self.refuse(name, f"a text of {longest} characters at most")
         return value
 
-    def name(self, name: str, *, longest: int) -> str:
-        """Read a text in one line and without control characters."""
-        value = self.text(name, longest=longest)
-        if not is_printable(value):
-            raise self.refuse(name, "a text without control characters")
-        return value
-
-    def words(self, name: str, *, longest: int = LONGEST_MESSAGE) -> str:
-        """Read a text for people; characters that are too many or not printable are cut."""
-        value = self.data.get(name, "")
-        if not isinstance(value, str):
-            raise self.refuse(name, "a text")
-        return clean_text(value, longest)
-
     def maybe(self, name: str, *, longest: int = LONGEST_TEXT) -> str:
         """Read a text that may be empty or missing."""
         return self.text(name, longest=longest) if self.data.get(name, "") != "" else ""
@@ -139,67 +195,6 @@ class Reader:
         """Read a field that may be null or missing."""
         return None if self.data.get(name) is None else read(name)
 
-    def integers(
-        self, name: str, *, most: int = MOST_ITEMS, at_most: int = MOST_COUNT
-    ) -> tuple[int, ...]:
-        """Read a list of integers >= 0."""
-        values = self._list(name, most)
-        found = tuple(v for v in values if _whole(v) and 0 <= v <= at_most)
-        if len(found) < len(values):
-            raise self.refuse(name, f"a list of integers >= 0 and <= {at_most}")
-        return found
-
-    def texts(
-        self, name: str, *, most: int = MOST_ITEMS, longest: int = LONGEST_TEXT
-    ) -> tuple[str, ...]:
-        """Read a list of texts without NUL."""
-        values = self._list(name, most)
-        found = tuple(
-            v for v in values if isinstance(v, str) and len(v) <= longest and is_storable(v)
-        )
-        if len(found) < len(values):
-            raise self.refuse(name, f"a list of texts of {longest} characters at most, without NUL")
-        return found
-
-    def sayings(self, name: str) -> tuple[str, ...]:
-        """Read a list of texts for people, or nothing; see ``words``."""
-        values = () if self.data.get(name) is None else self._list(name, MOST_ITEMS)
-        found = tuple(clean_text(v) for v in values if isinstance(v, str))
-        if len(found) < len(values):
-            raise self.refuse(name, "a list of texts")
-        return found
-
-    def environment(self, name: str) -> dict[str, str]:
-        """Read environment variables: names without ``=``, no NUL anywhere."""
-        value = self.data.get(name)
-        if (
-            not isinstance(value, dict)
-            or len(value) > MOST_ITEMS
-            or not all(
-                isinstance(k, str)
-                and isinstance(v, str)
-                and k
-                and "=" not in k
-                and is_storable(k + v)
-                for k, v in value.items()
-            )
-            or any(len(k) + len(v) > LONGEST_TEXT for k, v in value.items())
-        ):
-            raise self.refuse(
-                name,
-                f"an object of at most {MOST_ITEMS} texts, its names without '=', "
-                f"each of {LONGEST_TEXT} characters at most",
-            )
-        return dict(value)
-
-    def secrets(self, name: str) -> dict[str, str]:
-        """Read environment variables; the error quotes none of them."""
-        try:
-            return self.environment(name)
-        except InputError:
-            what = f"{self.where(name)} must be an object of texts"
-            raise InputError(what) from None
-
     def json(self, name: str) -> dict[str, object]:
         """Read an object of any values that can be stored and sent on."""
         value = self.data.get(name)
@@ -207,21 +202,6 @@ class Reader:
             return {}
         if not isinstance(value, dict) or not plain_json(value):
             raise self.refuse(name, "an object of plain JSON values, with numbers of 64 bits")
-        return value
-
-    def objects(self, name: str, *, most: int = MOST_ITEMS) -> tuple[Reader, ...]:
-        """Read a list of objects."""
-        return tuple(
-            Reader.of(item, f"{self.where(name)}[{position}]")
-            for position, item in enumerate(self._list(name, most))
-        )
-
-    def _list(self, name: str, most: int) -> Sequence[object]:
-        value = self.data.get(name)
-        if not isinstance(value, list | tuple):
-            raise self.refuse(name, "a list")
-        if len(value) > most:
-            raise self.refuse(name, f"a list of {most} elements at most")
         return value
 
 

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import marshal
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from scheduler.domain.lease_life import EndReason, LeasePhase
+from scheduler.errors import InputError
 from scheduler.moved import moved_names
-from scheduler.protocol import bounds
-from scheduler.protocol.gpu_use import GpuUse, read_gpu_use
-from scheduler.protocol.learning import Learning, read_learning
-from scheduler.protocol.reading import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from scheduler.protocol import bounds, fields
+from scheduler.protocol.gpu_use import GpuUse
+from scheduler.protocol.learning import Learning
+from scheduler.protocol.reading import read_as
 
 
 #: The form of ``NodeReport.place``.
 PLACE = re.compile(r"[A-Za-z0-9-]{1,64}(/[A-Za-z0-9-]{1,64}){2}")
 #: Problem of every worker while an agent is stopped together with its jobs: they leave in time.
 LEAVING = "the agent on this node is being stopped"
-
-_STATES: Final = (
+#: Phases that agents know.
+_PHASES: Final = (
     LeasePhase.STARTING,
     LeasePhase.RUNNING,
     LeasePhase.STOPPING,
     LeasePhase.ENDED,
 )
-_ENDS = frozenset(EndReason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +60,26 @@ class LeaseReport:
         learning: its measurements if its batch may change; None if it reports none.
     """
 
-    lease_id: int
-    token: int
+    lease_id: fields.Count
+    token: fields.Count
     state: LeasePhase
     reason: EndReason | None = None
-    exit_code: int | None = None
-    steps_done: int = 0
-    steps_live: int = 0
-    started_s: float | None = None
+    exit_code: Annotated[int, Meta(ge=bounds.LEAST_EXIT_CODE, le=bounds.MOST_EXIT_CODE)] | None = (
+        None
+    )
+    steps_done: Annotated[int, Meta(ge=0)] = 0
+    steps_live: Annotated[int, Meta(ge=0)] = 0
+    started_s: fields.Time | None = None
     message: str = ""
     reason_code: str = ""
-    image_s: float | None = None
-    launch_s: float | None = None
-    ready_s: float | None = None
-    devices: tuple[str, ...] = ()
+    image_s: fields.Seconds | None = None
+    launch_s: fields.Seconds | None = None
+    ready_s: fields.Seconds | None = None
+    devices: Annotated[tuple[fields.Name, ...], Meta(max_length=bounds.MOST_DEVICES)] = ()
     progress_problem: str = ""
     gpu: GpuUse | None = None
-    nonce: str = ""
-    job_id: str = ""
+    nonce: fields.Word = ""
+    job_id: fields.Id = ""
     learning: Learning | None = None
 
 
@@ -94,8 +95,8 @@ class WorkerReport:
             ``time-slicing``, ``mps``, or ``exclusive`` if they cannot.
     """
 
-    index: int
-    worker_type: str
+    index: fields.Count
+    worker_type: fields.WordLine
     problem: str = ""
     sharing: str = "visible"
 
@@ -121,16 +122,16 @@ class NodeReport:
             and from agents of the previous release.
     """
 
-    node: str
-    incarnation: float
-    sequence: int
-    term: int
-    revision: int
-    workers: tuple[WorkerReport, ...]
-    leases: tuple[LeaseReport, ...]
-    remarks: tuple[str, ...] = ()
+    node: fields.NameLine
+    incarnation: fields.Time
+    sequence: fields.Count
+    term: fields.Count
+    revision: fields.Count
+    workers: Annotated[tuple[WorkerReport, ...], Meta(max_length=bounds.MOST_WORKERS)]
+    leases: Annotated[tuple[LeaseReport, ...], Meta(max_length=bounds.MOST_REPORTED)]
+    remarks: Annotated[tuple[str, ...], Meta(max_length=bounds.MOST_ITEMS)] = ()
     crashed: bool = False
-    place: str = ""
+    place: fields.Name = ""
 
     @property
     def instance(self) -> str:
@@ -150,17 +151,17 @@ def bound_report(report: NodeReport) -> NodeReport:
     """
     return replace(
         report,
-        workers=tuple(
-            replace(
-                worker,
-                problem=bounds.clean_text(worker.problem),
-                sharing=bounds.clean_text(worker.sharing, bounds.LONGEST_WORD),
-            )
-            for worker in report.workers
-        ),
+        workers=tuple(map(_bounded_worker, report.workers)),
         leases=tuple(_bounded_lease(lease) for lease in report.leases),
         remarks=tuple(bounds.clean_text(text) for text in report.remarks[: bounds.MOST_REMARKS]),
     )
+
+
+def _bounded_worker(worker: WorkerReport) -> WorkerReport:
+    if not worker.problem and worker.sharing == "visible":
+        return worker
+    sharing = bounds.clean_text(worker.sharing, bounds.LONGEST_WORD) or "visible"
+    return replace(worker, problem=bounds.clean_text(worker.problem), sharing=sharing)
 
 
 def _bounded_lease(lease: LeaseReport) -> LeaseReport:
@@ -181,136 +182,53 @@ def _bounded_lease(lease: LeaseReport) -> LeaseReport:
     )
 
 
+#: Fields of leases that every agent sends.
+_SENT = ("steps_done", "steps_live")
+
+
 def report_from_dict(data: object) -> NodeReport:
     """Read a node's report.
 
     Raises:
         InputError: a field is missing or wrong; names it.
     """
-    message = Reader.of(data)
-    return NodeReport(
-        node=message.name("node", longest=bounds.LONGEST_NAME),
-        incarnation=message.number("incarnation"),
-        sequence=message.integer("sequence"),
-        term=message.integer("term"),
-        revision=message.integer("revision"),
-        workers=_worker_reports(message),
-        leases=_lease_reports(message),
-        remarks=message.sayings("remarks"),
-        crashed=message.optional("crashed", message.flag) or False,
-        place="" if message.data.get("place", "") == "" else _place(message),
+    report = read_as(NodeReport, data)
+    if report.place and not PLACE.fullmatch(report.place):
+        raise InputError(f"field 'place' is {report.place!r}; it must be MACHINE/BOOT/FOLDER")
+    for index, worker in enumerate(report.workers):
+        if worker.index != index:  # the scheduler finds it by its position
+            raise InputError(
+                f"field 'workers[{index}].index' is {worker.index}; it must be {index}"
+            )
+    if len({lease.lease_id for lease in report.leases}) < len(report.leases):
+        raise InputError("field 'leases' must be a list that has each lease once")
+    leases = []
+    for index, lease in enumerate(report.leases):
+        _check(lease, f"leases[{index}]", data["leases"][index])  # type: ignore[index]
+        said = lease.message or lease.reason_code or lease.progress_problem
+        many = max(lease.steps_done, lease.steps_live) > bounds.MOST_COUNT
+        leases.append(_bounded_lease(lease) if said or many else lease)
+    return replace(
+        report,
+        leases=tuple(leases),
+        workers=tuple(map(_bounded_worker, report.workers)),
+        remarks=tuple(map(bounds.clean_text, report.remarks)),
     )
 
 
-def _place(message: Reader) -> str:
-    place = message.name("place", longest=bounds.LONGEST_NAME)
-    if not PLACE.fullmatch(place):
-        raise message.refuse("place", "MACHINE/BOOT/FOLDER, each of letters, digits and '-'")
-    return place
-
-
-#: Lists of workers as received (most nodes are alike, and repeat theirs each time) and as read; how
-#: many are kept, and of how many bytes each.
-_KNOWN_WORKERS: dict[bytes, tuple[WorkerReport, ...]] = {}
-_MOST_KNOWN, _LONGEST_KNOWN = 1024, 16_384
-
-
-def _worker_reports(message: Reader) -> tuple[WorkerReport, ...]:
-    """Read a node's workers, from a cache: most nodes report the same list as others."""
-    try:
-        # Its version 2 writes equal values as equal bytes.
-        wire = marshal.dumps(message.data.get("workers"), 2)  # type: ignore[arg-type]
-    except ValueError:  # nested too deeply
-        wire = b""
-    if not 0 < len(wire) <= _LONGEST_KNOWN:
-        return _read_workers(message)
-    known = _KNOWN_WORKERS.get(wire)
-    if known is None:
-        known = _read_workers(message)
-        if len(_KNOWN_WORKERS) >= _MOST_KNOWN:
-            _KNOWN_WORKERS.clear()
-        _KNOWN_WORKERS[wire] = known
-    return known
-
-
-def _read_workers(message: Reader) -> tuple[WorkerReport, ...]:
-    return tuple(
-        _worker_report(item, index)
-        for index, item in enumerate(message.objects("workers", most=bounds.MOST_WORKERS))
-    )
-
-
-def _worker_report(item: Reader, index: int) -> WorkerReport:
-    """Read a worker. Its index must be its position, by which the scheduler finds it."""
-    return WorkerReport(
-        index=item.integer("index", at_least=index, at_most=index),
-        worker_type=item.name("worker_type", longest=bounds.LONGEST_WORD),
-        problem=item.words("problem"),
-        sharing=item.words("sharing", longest=bounds.LONGEST_WORD) or "visible",
-    )
-
-
-def _lease_reports(message: Reader) -> tuple[LeaseReport, ...]:
-    leases = tuple(
-        _lease_report(item) for item in message.objects("leases", most=bounds.MOST_REPORTED)
-    )
-    if len({lease.lease_id for lease in leases}) < len(leases):
-        raise message.refuse("leases", "a list that has each lease once")
-    return leases
-
-
-def _lease_report(item: Reader) -> LeaseReport:
-    state = item.text("state")
-    if state not in _STATES:
-        raise item.refuse("state", f"one of {', '.join(_STATES)}")
-    reason = item.optional("reason", item.text)
-    if reason is not None and reason not in _ENDS:
-        raise item.refuse("reason", f"null or one of {', '.join(EndReason)}")
-    if (state == LeasePhase.ENDED) != (reason is not None):
-        raise item.refuse("reason", "given for an ended lease and for no other")
-    return LeaseReport(
-        lease_id=item.integer("lease_id"),
-        token=item.integer("token"),
-        state=LeasePhase(state),
-        reason=None if reason is None else EndReason(reason),
-        exit_code=_exit_code(item),
-        steps_done=_steps(item, "steps_done"),
-        steps_live=_steps(item, "steps_live"),
-        started_s=item.optional("started_s", item.number),
-        message=item.words("message"),
-        reason_code=item.words("reason_code", longest=bounds.LONGEST_WORD),
-        image_s=_seconds(item, "image_s"),
-        launch_s=_seconds(item, "launch_s"),
-        ready_s=_seconds(item, "ready_s"),
-        devices=item.optional("devices", _devices(item)) or (),
-        progress_problem=item.words("progress_problem"),
-        gpu=item.optional("gpu", lambda name: read_gpu_use(item, name)),
-        nonce=item.maybe("nonce", longest=bounds.LONGEST_WORD),
-        job_id=item.maybe("job_id", longest=bounds.LONGEST_ID),
-        learning=item.optional("learning", lambda name: read_learning(item, name)),
-    )
-
-
-def _exit_code(item: Reader) -> int | None:
-    if item.data.get("exit_code") is None:
-        return None
-    least, most = bounds.LEAST_EXIT_CODE, bounds.MOST_EXIT_CODE
-    return item.integer("exit_code", at_least=least, at_most=most)
-
-
-def _steps(item: Reader, name: str) -> int:
-    """Read a count of steps, which an agent of an earlier release passes on unchecked."""
-    return bounds.clipped_count(item.integer(name, at_most=2**64))
-
-
-def _seconds(item: Reader, name: str) -> float | None:
-    if item.data.get(name) is None:
-        return None
-    return item.number(name, at_least=0.0, at_most=bounds.LONGEST_S)
-
-
-def _devices(item: Reader) -> Callable[[str], tuple[str, ...]]:
-    return lambda name: item.texts(name, most=bounds.MOST_DEVICES, longest=bounds.LONGEST_NAME)
+def _check(lease: LeaseReport, where: str, data: Mapping[str, object]) -> None:
+    for name in _SENT:
+        if name not in data:
+            raise InputError(f"field '{where}.{name}' is missing")
+        if getattr(lease, name) > 2**64:  # an agent of an earlier release passes them on unchecked
+            raise InputError(f"field '{where}.{name}' is {data[name]}; it must be <= {2**64}")
+    if lease.state not in _PHASES:
+        known = ", ".join(_PHASES)
+        raise InputError(f"field '{where}.state' is {lease.state!r}; it must be one of {known}")
+    if (lease.state is LeasePhase.ENDED) != (lease.reason is not None):
+        raise InputError(f"field '{where}.reason' must be given for an ended lease and no other")
+    if lease.gpu is not None and lease.gpu.used_s > lease.gpu.measured_s:
+        raise InputError(f"field '{where}.gpu.used_s' is {lease.gpu.used_s}; most is measured_s")
 
 
 #: Two enumerations of 0.2.0 are now one, and the phases of a lease.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from msgspec import Meta
 
 from scheduler.errors import AdmissionError, ConflictError, InputError, NotFoundError
 from scheduler.protocol.desired import DesiredExec
@@ -38,8 +40,8 @@ _SHOWN: Final = 500
 class ExecOutput:
     """Output of a command: ``out`` or ``err``."""
 
-    stream: str
-    data: bytes
+    stream: Literal["out", "err"]
+    data: Annotated[bytes, Meta(max_length=3 * 2**19)]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -310,7 +310,7 @@ def test_one_worker_or_a_launcher_of_its_own_needs_no_shell(make_lease):
         ({"colour": "red"}, r"'kubernetes.colour' is unknown; there are force_delete, image_pull"),
         ({"volumes": [{"claim": "c", "path": "data"}]}, r"path' is 'data'.*an absolute path"),
         ({"image_pull_policy": "Sometimes"}, r"image_pull_policy' is 'Sometimes'.*one of Always"),
-        ({"launch": "twice"}, r"launch' is 'twice'.*one of per-worker"),
+        ({"launch": "twice"}, r"launch' is 'twice'.*one of per-node, per-worker"),
         ({"template": "pod"}, r"template' is 'pod'.*an object"),
         ({"requests": {"nvidia.com/gpu": "2"}}, r"requests.nvidia.com/gpu' is '2'.*scale_factor"),
     ],

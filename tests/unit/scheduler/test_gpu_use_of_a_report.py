@@ -41,7 +41,7 @@ def test_an_agent_of_the_release_before_says_nothing_of_it():
         ({"used_s": -1.0, "measured_s": 10.0, "memory_bytes": 0}, r"gpu\.used_s' is -1\.0"),
         ({"used_s": 1.0, "measured_s": 10.0, "memory_bytes": -1}, r"gpu\.memory_bytes' is -1"),
         ({"used_s": 1.0, "memory_bytes": 0}, r"gpu\.measured_s' is missing"),
-        ([1.0, 2.0], "gpu is .*must be an object"),
+        ([1.0, 2.0], "gpu' is .*must be an object"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_name(gpu, words):
