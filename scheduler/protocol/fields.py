@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.protocol import bounds
 
 #: Allowed texts: as arguments of programs, as lines, and as names of variables.
@@ -33,6 +34,8 @@ Counts = Annotated[tuple[Count, ...], Meta(max_length=bounds.MOST_ITEMS)]
 Workers = Annotated[tuple[Count, ...], Meta(max_length=bounds.MOST_WORKERS)]
 Texts = Annotated[tuple[Argument, ...], Meta(max_length=bounds.MOST_ITEMS)]
 Environment = Annotated[Mapping[Variable, str], Meta(max_length=bounds.MOST_ITEMS)]
+#: Phases of leases that agents report.
+PHASES: Final = (LeasePhase.STARTING, LeasePhase.RUNNING, LeasePhase.STOPPING, LeasePhase.ENDED)
 #: Words of msgspec, and ours.
 WORDS: Final = {
     "Number out of range": "a finite number",

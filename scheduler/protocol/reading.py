@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 import msgspec
 from msgspec import inspect
 
+from scheduler.domain.lease_life import LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import (
     LATEST_S,
@@ -20,7 +21,7 @@ from scheduler.protocol.bounds import (
     is_storable,
     plain_json,
 )
-from scheduler.protocol.fields import WORDS
+from scheduler.protocol.fields import PHASES, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -97,6 +98,7 @@ def _refusal(what: str, kind: type[object], value: Any, path: str) -> str:
         return f"field '{path}{path and '.'}{absent[1]}' is missing"
     if isinstance(info, inspect.EnumType | inspect.LiteralType):
         one_of = info.values if isinstance(info, inspect.LiteralType) else info.cls
+        one_of = PHASES if one_of is LeasePhase else one_of
         what = f"one of {', '.join(str(one) for one in one_of if one)}"
     what = re.sub(r"Expected `([^`]*)`|, got .*", lambda found: _in_words(found[1] or ""), what)
     for theirs, words in WORDS.items():

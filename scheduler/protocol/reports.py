@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -15,20 +15,12 @@ from scheduler.moved import moved_names
 from scheduler.protocol import bounds, fields
 from scheduler.protocol.gpu_use import GpuUse
 from scheduler.protocol.learning import Learning
-from scheduler.protocol.reading import read_as
-
+from scheduler.protocol.reading import read_as, short_form
 
 #: The form of ``NodeReport.place``.
 PLACE = re.compile(r"[A-Za-z0-9-]{1,64}(/[A-Za-z0-9-]{1,64}){2}")
 #: Problem of every worker while an agent is stopped together with its jobs: they leave in time.
 LEAVING = "the agent on this node is being stopped"
-#: Phases that agents know.
-_PHASES: Final = (
-    LeasePhase.STARTING,
-    LeasePhase.RUNNING,
-    LeasePhase.STOPPING,
-    LeasePhase.ENDED,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,10 +213,11 @@ def _check(lease: LeaseReport, where: str, data: Mapping[str, object]) -> None:
         if name not in data:
             raise InputError(f"field '{where}.{name}' is missing")
         if getattr(lease, name) > 2**64:  # an agent of an earlier release passes them on unchecked
-            raise InputError(f"field '{where}.{name}' is {data[name]}; it must be <= {2**64}")
-    if lease.state not in _PHASES:
-        known = ", ".join(_PHASES)
-        raise InputError(f"field '{where}.state' is {lease.state!r}; it must be one of {known}")
+            shown = short_form(data[name])
+            raise InputError(f"field '{where}.{name}' is {shown}; it must be <= {2**64}")
+    if lease.state not in fields.PHASES:
+        known = ", ".join(fields.PHASES)
+        raise InputError(f"field '{where}.state' is '{lease.state}'; it must be one of {known}")
     if (lease.state is LeasePhase.ENDED) != (lease.reason is not None):
         raise InputError(f"field '{where}.reason' must be given for an ended lease and no other")
     if lease.gpu is not None and lease.gpu.used_s > lease.gpu.measured_s:

@@ -49,3 +49,20 @@ def test_what_cannot_be_is_refused_by_its_name(gpu, words):
     data["leases"][0]["gpu"] = gpu
     with pytest.raises(InputError, match=words):
         report_from_dict(data)
+
+
+@pytest.mark.parametrize("state", ["planned", "granted", "gone", 3])
+def test_agents_report_the_phases_that_they_know(state):
+    data = sent(None)
+    data["leases"][0]["state"] = state
+    allowed = r"must be one of starting, running, stopping, ended$"
+    with pytest.raises(InputError, match=allowed):
+        report_from_dict(data)
+
+
+def test_a_number_of_a_thousand_digits_is_refused_in_few_words():
+    data = sent(None)
+    data["leases"][0]["steps_done"] = 10**4000
+    with pytest.raises(InputError, match=r"leases\[0\]\.steps_done") as caught:
+        report_from_dict(data)
+    assert len(str(caught.value)) < 400
