@@ -13,8 +13,8 @@ from leasehold.channel import Channel
 from leasehold.learning import learning_of
 from leasehold.surroundings import Surroundings
 from scheduler.protocol import bounds
-from scheduler.protocol.learning import read_learning
-from scheduler.protocol.reading import Reader
+from scheduler.protocol.learning import Learning
+from scheduler.protocol.reading import read_as
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_absurd_figures_are_told_so_that_an_agent_takes_them_in_a_line_of_its_le
     many = [(10**6, 123456.789 + i, 0.123456789, 1234.56789) for i in range(200)]
     figures = {"noise_scale_samples": noise, "batch_samples": 10**30, "step_times": absurd + many}
     found = learning_of(figures)
-    taken = read_learning(Reader.of(json.loads(json.dumps({"learning": found}))), "learning")
+    taken = read_as(Learning, json.loads(json.dumps(found)))
     assert taken.noise_scale_samples == told
     assert taken.batch_samples == 2**53 - 1
     assert len(taken.step_times) == MOST_STEP_TIMES
