@@ -42,7 +42,10 @@ def may_become(before: LeasePhase, after: LeasePhase) -> bool:
 
 
 class PhaseWatch:
-    """Checks from look to look that leases only move on in ``TRANSITIONS``."""
+    """Checks from look to look that leases only move on in ``TRANSITIONS``. For tests.
+
+    A state that is loaded again needs a new watch, since leases that had ended may be in it.
+    """
 
     def __init__(self) -> None:
         self._phases: dict[int, LeasePhase] = {}
@@ -51,13 +54,13 @@ class PhaseWatch:
         """Look at the leases in force, by id; one that is gone has ended.
 
         Raises:
-            InvariantError: a lease went back to a phase that it had left.
+            InvariantError: a lease went back to a phase that it had left, or had ended.
         """
         for lease_id, phase in phases.items():
             before = self._phases.get(lease_id, LeasePhase.PLANNED)
             if not may_become(before, phase):
                 raise InvariantError(f"lease {lease_id} was {before} and is now {phase}")
-        self._phases = dict(phases)
+        self._phases = dict.fromkeys(self._phases, LeasePhase.ENDED) | dict(phases)
 
 
 class EndReason(enum.StrEnum):

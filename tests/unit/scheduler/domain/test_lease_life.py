@@ -46,8 +46,15 @@ def test_a_lease_that_goes_back_is_found():
     watch.check({1: LeasePhase.RUNNING, 2: LeasePhase.STOPPING})
     with pytest.raises(InvariantError, match="lease 2 was stopping and is now running"):
         watch.check({1: LeasePhase.RUNNING, 2: LeasePhase.RUNNING})
+
+
+def test_a_lease_that_comes_back_after_its_end_is_found():
+    watch = PhaseWatch()
+    watch.check({1: LeasePhase.GRANTED, 2: LeasePhase.GRANTED})
     watch.check({1: LeasePhase.RUNNING})
-    watch.check({2: LeasePhase.GRANTED})  # gone in between: a state that was loaded again
+    watch.check({1: LeasePhase.RUNNING, 3: LeasePhase.GRANTED})
+    with pytest.raises(InvariantError, match="lease 2 was ended and is now granted"):
+        watch.check({1: LeasePhase.RUNNING, 2: LeasePhase.GRANTED})
 
 
 def held(**values):
