@@ -118,9 +118,9 @@ def _kept_out(state: State, rows: IntArray, startable: BoolArray) -> BoolArray:
     for rule in state.reservations.in_force:
         entitled |= reservation_users(state, rule)
     lacks: BoolArray = _lacks_reserved(state)[jobs["profile"][rows]] & ~entitled[rows]
-    late = [numbers for _, numbers, _ in forbidden_workers(state)]
-    if late:
-        lacks |= startable & np.isin(numbers, np.concatenate(late))
+    late_numbers = [late for _, late, _ in forbidden_workers(state)]
+    if late_numbers:
+        lacks |= startable & np.isin(numbers, np.concatenate(late_numbers))
     lacks &= jobs["status"][rows] != HELD
     return lacks
 
