@@ -1,6 +1,7 @@
 """Code that users upload for their jobs."""
 
 import base64
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -106,11 +107,7 @@ def _limits(context: Context) -> UploadLimits:
     """Return the limits of uploads; the largest body counts as a limit too."""
     limits, settings = context.settings.uploads, context.settings
     fits = (settings.max_body_bytes - _BESIDE) // 4 * 3
-    return UploadLimits(
-        max_bytes=min(limits.max_bytes, max(fits, 0)),
-        max_project_bytes=limits.max_project_bytes,
-        max_total_bytes=limits.max_total_bytes,
-    )
+    return replace(limits, max_bytes=min(limits.max_bytes, max(fits, 0)))
 
 
 def _told(project: str, digest: str, size: int, *, created: bool) -> Answer:

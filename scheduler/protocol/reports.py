@@ -196,7 +196,8 @@ def report_from_dict(data: object) -> NodeReport:
         raise InputError("field 'leases' must be a list that has each lease once")
     leases = []
     for index, lease in enumerate(report.leases):
-        _check(lease, f"leases[{index}]", data["leases"][index])  # type: ignore[index]
+        sent = data["leases"][index]  # type: ignore[index]  # read_as has checked the form
+        _check(lease, f"leases[{index}]", sent)
         said = lease.message or lease.reason_code or lease.progress_problem
         many = max(lease.steps_done, lease.steps_live) > bounds.MOST_COUNT
         leases.append(_bounded_lease(lease) if said or many else lease)
@@ -221,7 +222,10 @@ def _check(lease: LeaseReport, where: str, data: Mapping[str, object]) -> None:
     if (lease.state is LeasePhase.ENDED) != (lease.reason is not None):
         raise InputError(f"field '{where}.reason' must be given for an ended lease and no other")
     if lease.gpu is not None and lease.gpu.used_s > lease.gpu.measured_s:
-        raise InputError(f"field '{where}.gpu.used_s' is {lease.gpu.used_s}; most is measured_s")
+        raise InputError(
+            f"field '{where}.gpu.used_s' is {lease.gpu.used_s}; it must be <= measured_s, "
+            f"{lease.gpu.measured_s}"
+        )
 
 
 #: Two enumerations of 0.2.0 are now one, and the phases of a lease.

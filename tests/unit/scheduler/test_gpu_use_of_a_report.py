@@ -37,7 +37,10 @@ def test_an_agent_of_the_release_before_says_nothing_of_it():
 @pytest.mark.parametrize(
     ("gpu", "words"),
     [
-        ({"used_s": 11.0, "measured_s": 10.0, "memory_bytes": 0}, r"gpu\.used_s' is 11\.0"),
+        (
+            {"used_s": 11.0, "measured_s": 10.0, "memory_bytes": 0},
+            r"gpu\.used_s' is 11\.0; it must be <= measured_s, 10\.0$",
+        ),
         ({"used_s": -1.0, "measured_s": 10.0, "memory_bytes": 0}, r"gpu\.used_s' is -1\.0"),
         ({"used_s": 1.0, "measured_s": 10.0, "memory_bytes": -1}, r"gpu\.memory_bytes' is -1"),
         ({"used_s": 1.0, "memory_bytes": 0}, r"gpu\.measured_s' is missing"),
