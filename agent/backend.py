@@ -101,8 +101,8 @@ class Backend(Protocol):
         """Return the leases that may still write output."""
         ...
 
-    def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows the ends of these leases."""
+    def mark_delivered(self, lease_ids: Collection[int], *, term: int) -> None:
+        """Note that a report of a term has told the scheduler how these leases ended."""
         ...
 
     def perform(self, action: Action) -> None:

@@ -44,7 +44,7 @@ class LeaseRecord(ABC):
         end: why it ended; None while it has not.
         exit_code: see LeaseReport.
         message: see LeaseReport.
-        delivered: the end has reached the scheduler.
+        delivered_term: of the report with which the end reached the scheduler; None before.
         absurd: whether the job has reported an impossible number of steps.
         failure: the agent's own error at this lease, which ends it; empty if there was none.
         watch: the figures from its output; None if it has no expression, or is not searched.
@@ -61,7 +61,7 @@ class LeaseRecord(ABC):
     end: EndReason | None = None
     exit_code: int | None = None
     message: str = ""
-    delivered: bool = False
+    delivered_term: int | None = None
     absurd: bool = False
     failure: str = ""
     watch: Watch | None = None
@@ -123,7 +123,7 @@ class LeaseRecord(ABC):
             noticed=self.tenant.leave_by_s is not None,
             terminated_s=self.terminated_s,
             ended=self.end is not None,
-            delivered=self.delivered,
+            delivered_term=self.delivered_term,
         )
 
     def count_clean_exit(self, code: object) -> None:

@@ -187,6 +187,8 @@ class Agent:
             view = accept_desired(self._view, desired, sent_s=sent_s)
             if (view.term, view.revision) != (self._view.term, self._view.revision):
                 self._note_down(view)
+            if view.term != self._view.term and any(h.ended for h in self._backend.held()):
+                self._to_report.set()  # a new leader may not know these ends
             self._view = view
             self._backend.prepare(desired.images)
             self._execs.take(desired.execs)
@@ -293,7 +295,7 @@ class Agent:
             self._note_accepted(sent_s)
             last, last_s = report, self._now_s()
             ended = {r.lease_id for r in report.leases if r.state is LeasePhase.ENDED}
-            self._backend.mark_delivered(ended)
+            self._backend.mark_delivered(ended, term=report.term)
             if ended:
                 self._news.set()
             await _wait(self._ended, settings.report_least_s)
@@ -308,7 +310,7 @@ class Agent:
         self._news.set()
         end_s = self._now_s() + most_s
         while self._now_s() < end_s:
-            if all(lease.ended and lease.delivered for lease in self._backend.held()):
+            if all(lease.delivered_term == self._view.term for lease in self._backend.held()):
                 break
             await asyncio.sleep(0.05)
         # No other agent sends the rest of their output, unless one follows on this node.

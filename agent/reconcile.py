@@ -81,7 +81,7 @@ class HeldLease:
         noticed: the job has its notice.
         terminated_s: when SIGTERM was sent; None before.
         ended: no process is left.
-        delivered: the end has reached the scheduler.
+        delivered_term: of the report with which the end reached the scheduler; None before.
     """
 
     lease_id: int
@@ -96,7 +96,7 @@ class HeldLease:
     noticed: bool = False
     terminated_s: float | None = None
     ended: bool = False
-    delivered: bool = False
+    delivered_term: int | None = None
 
     @property
     def phase(self) -> LeasePhase:
@@ -156,7 +156,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """Drop the record of an ended lease: delivered, and no longer desired."""
+    """Drop the record of an ended lease: delivered in this term, and no longer desired."""
 
     lease_id: int
 
@@ -278,7 +278,9 @@ def _continue(view: DesiredView, lease: HeldLease, now_s: float, margin_s: float
     if want is not None and is_other(lease, want.lease):
         want = None
     if lease.ended:
-        forget = lease.delivered and view.known and want is None
+        # A leader that died may have kept the end of a gang's part in memory only.
+        delivered = view.known and lease.delivered_term == view.term
+        forget = delivered and want is None
         return [Forget(lease_id=lease.lease_id)] if forget else []
     if want is not None and want.lease.token < lease.token:
         want = replace(want, deadline_s=lease.deadline_s)

@@ -211,11 +211,11 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         everything = self._records | self._leaving
         return {lease_id for lease_id, record in everything.items() if not record.output_over}
 
-    def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows the ends of these leases."""
+    def mark_delivered(self, lease_ids: Collection[int], *, term: int) -> None:
+        """Note that a report of a term has told the scheduler how these leases ended."""
         for lease_id in lease_ids:
             if lease_id in self._records:
-                self._records[lease_id].delivered = True
+                self._records[lease_id].delivered_term = term
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Note images that the node may soon need."""

@@ -215,11 +215,11 @@ class ProcessBackend(IsolatedBackend[Record]):
         """Return the leases under which there may still be processes."""
         return {lease_id for lease_id, record in self._records.items() if record.end is None}
 
-    def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows the ends of these leases."""
+    def mark_delivered(self, lease_ids: Collection[int], *, term: int) -> None:
+        """Note that a report of a term has told the scheduler how these leases ended."""
         for lease_id in lease_ids:
             if lease_id in self._records:
-                self._records[lease_id].delivered = True
+                self._records[lease_id].delivered_term = term
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Start) and action.fault:

@@ -105,8 +105,8 @@ class NodeReport:
         term: of the newest desired set that the agent has accepted.
         revision: of that set.
         workers: by local index.
-        leases: ascending by id; an ended lease stays until it was delivered and has left the
-            desired set.
+        leases: ascending by id; an ended lease stays until a report with this term has delivered
+            it and it has left the desired set.
         remarks: texts for people on the node although its workers can be used.
         crashed: whether the previous agent was not stopped, but died.
         place: where the agent's jobs run, as MACHINE/BOOT/FOLDER: the folder is locked, so one

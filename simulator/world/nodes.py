@@ -162,7 +162,7 @@ class SimulatedRun:
         end: how it ended; None before.
         exit_code: as reported.
         message: as reported.
-        delivered: whether the scheduler knows the end.
+        delivered_term: of the report with which the end reached the scheduler; None before.
         done: steps at the end.
         start_s: when it began.
         complete_s: from its last step until it counts as complete.
@@ -184,7 +184,7 @@ class SimulatedRun:
     end: EndReason | None = None
     exit_code: int | None = None
     message: str = ""
-    delivered: bool = False
+    delivered_term: int | None = None
     done: float = 0.0
     start_s: float = 0.0
     complete_s: float = 0.0
@@ -222,7 +222,7 @@ class SimulatedRun:
             noticed=self.noticed,
             terminated_s=self.terminated_s,
             ended=self.end is not None,
-            delivered=self.delivered,
+            delivered_term=self.delivered_term,
         )
 
 
@@ -318,7 +318,7 @@ class SimulatedNode:
         for lease in report.leases:
             run = self.runs.get(lease.lease_id)
             if run is not None and lease.state is LeasePhase.ENDED:
-                run.delivered = True
+                run.delivered_term = report.term
         self.act()
 
     # -- faults ---------------------------------------------------------------------------------

@@ -12,8 +12,10 @@ from dataclasses import replace
 import pytest
 
 from agent.clock import lease_clock_s
+from leasehold_testing.file_link import FileLink
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
+from scheduler.protocol.desired import Desired
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 DEAF = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEP}"
@@ -163,6 +165,22 @@ def test_a_lease_that_is_gone_stops_its_job_and_frees_the_worker_for_the_next(no
             await node.until(lambda: node.of(1) is None)  # delivered, and forgotten
             node.want()
             await node.until(lambda: node.report().leases == ())
+
+    run(main())
+
+
+def test_a_new_leader_hears_of_an_end_before_the_node_forgets_it(node):
+    async def main():
+        lease = node.lease(1, "raise SystemExit(4)")
+        node.want(lease)
+        async with node.agent(report_every_s=60.0):
+            await node.until(lambda: node.ended(1))
+            link, told = FileLink(folder=node.folder), node.folder / "ended-1.json"
+            link.publish(Desired(term=1, revision=0, leases=(lease,)))
+            await node.until(lambda: node.report(told).term == 1)
+            link.publish(Desired(term=2, revision=0, leases=()))
+            await node.until(lambda: node.report().leases == ())
+            assert node.report(told).term == 2
 
     run(main())
 

@@ -85,7 +85,7 @@ def test_another_lease_of_the_same_number_waits_until_the_first_is_forgotten(mor
     assert (type(action), action.unwanted) == (Terminate, True)
     for ended in (replace(held, terminated_s=0.0), replace(held, ended=True)):
         assert _decide(view, ended) == ()
-    (action,) = _decide(view, replace(held, ended=True, delivered=True))
+    (action,) = _decide(view, replace(held, ended=True, delivered_term=view.term))
     assert isinstance(action, Forget)
     (action,) = _decide(view)
     assert (type(action), action.wanted.lease) == (Start, second)
@@ -204,10 +204,18 @@ def test_a_lease_that_arrives_too_late_is_refused():
 
 def test_an_ended_lease_is_kept_until_it_is_delivered_and_unwanted():
     ended = _held(_lease(), ended=True)
-    assert _decide(_view(_lease()), replace(ended, delivered=True)) == ()
-    assert _decide(_view(), ended) == ()
-    assert _decide(DesiredView(), replace(ended, delivered=True)) == ()
-    assert _decide(_view(), replace(ended, delivered=True)) == (Forget(lease_id=1),)
+    view = _view()
+    delivered = replace(ended, delivered_term=view.term)
+    assert _decide(_view(_lease()), delivered) == ()
+    assert _decide(view, ended) == ()
+    assert _decide(DesiredView(), replace(ended, delivered_term=0)) == ()
+    assert _decide(view, delivered) == (Forget(lease_id=1),)
+
+
+def test_an_end_is_delivered_again_to_the_next_leader():
+    view = _view()
+    told = _held(_lease(), ended=True, delivered_term=view.term)
+    assert _decide(replace(view, term=view.term + 1), told) == ()
 
 
 def test_only_so_many_jobs_are_remembered():

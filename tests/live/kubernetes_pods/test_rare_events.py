@@ -139,9 +139,9 @@ def test_a_lease_that_is_refused_or_cannot_have_a_pod_ends_at_once(play, make_le
         assert "there is no worker 9" in report.message
         assert not stage.api.creations()
         assert stage.backend.running() == set()
-        stage.backend.mark_delivered([1, 2, 99])
-        delivered = {held.lease_id: held.delivered for held in stage.backend.held()}
-        assert delivered == {1: True, 2: True, 3: False}
+        stage.backend.mark_delivered([1, 2, 99], term=5)
+        delivered = {held.lease_id: held.delivered_term for held in stage.backend.held()}
+        assert delivered == {1: 5, 2: 5, 3: None}
         # Nothing that is ordered of a lease that has ended brings it back.
         stage.backend.perform(Notice(lease_id=1, on=True, by_s=0.0))
         assert stage.report(1).state is LeasePhase.ENDED

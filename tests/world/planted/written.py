@@ -171,7 +171,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
         LOOP,
         "            try:\n                await self._link.report(report)\n",
         "            self._backend.mark_delivered(\n"
-        "                {r.lease_id for r in report.leases if r.state is LeasePhase.ENDED}\n"
+        "                {r.lease_id for r in report.leases if r.state is LeasePhase.ENDED},\n"
+        "                term=report.term,\n"
         "            )\n"
         "            try:\n                await self._link.report(report)\n",
         "an end counts as delivered before it is",
@@ -186,7 +187,7 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w23",
         RECONCILE,
-        "        forget = lease.delivered and view.known and want is None\n",
+        "        forget = delivered and want is None\n",
         "        forget = view.known and want is None\n",
         "an end is forgotten before it is delivered",
     ),

@@ -454,11 +454,11 @@ class SimulatedBackend(Backend):
         """Return the leases that may still write output."""
         return {lease_id for lease_id, record in self._records.items() if record.end is None}
 
-    def mark_delivered(self, lease_ids: Collection[int]) -> None:
-        """Note that the scheduler knows of these leases' ends."""
+    def mark_delivered(self, lease_ids: Collection[int], *, term: int) -> None:
+        """Note that a report of a term has told the scheduler how these leases ended."""
         for lease_id in lease_ids:
             if lease_id in self._records:
-                self._records[lease_id].delivered = True
+                self._records[lease_id].delivered_term = term
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Do nothing."""
