@@ -33,6 +33,8 @@ class BlackHoles:
         self._bad: dict[str, set[str]] = {}
         #: job -> nodes that it avoids, and until when by the scheduler's clock.
         self._avoids: dict[str, tuple[tuple[str, ...], float]] = {}
+        #: workers that the entry at hand takes out of service.
+        self._gone: set[int] = set()
 
     def forget(self) -> None:
         """Drop expectations about entries that the database has lost."""
@@ -41,6 +43,12 @@ class BlackHoles:
     def committed(self, entry: Entry) -> None:
         """Look at the ends and the grants in an entry."""
         rows = {row.lease_id: row for row in entry.projections.attempts}
+        self._gone = {
+            worker
+            for event in entry.events
+            if isinstance(event, ev.WorkersCordoned | ev.WorkersLost)
+            for worker in event.workers
+        }
         for event in entry.events:
             row = rows.get(event.lease_id) if isinstance(event, ev.LeaseEnded) else None
             if row is not None and isinstance(event, ev.LeaseEnded):
@@ -85,7 +93,8 @@ class BlackHoles:
     def _is_well(self, view: PublishedState, node: NodeState) -> bool:
         said = node.lost or node.silent or node.order is not None or node.doubt is not None
         in_service = all(bool(view.engine.in_service[worker]) for worker in node.workers)
-        return in_service and not said and not node.problems
+        stays = self._gone.isdisjoint(node.workers)
+        return in_service and stays and not said and not node.problems
 
     def _granted(self, row: AttemptRow) -> None:
         nodes, until_s = self._avoids.get(row.job_id, ((), 0.0))

@@ -43,6 +43,7 @@ class Faults:
     Attributes:
         last_s: when something was last hurt or mended.
         cancelled: jobs that a user has cancelled.
+        cloned: nodes whose names a copy on another machine has used.
     """
 
     def __init__(self, world: World) -> None:
@@ -50,6 +51,7 @@ class Faults:
         self.last_s = 0.0
         self.cancelled: set[str] = set()
         self.requeued: set[str] = set()
+        self.cloned: set[str] = set()
 
     async def inflict(self, faults: Sequence[Fault]) -> None:
         """Let all of them happen, each at its time."""
@@ -228,6 +230,7 @@ class Faults:
         """Start the agent of a copy of a node's disk, on another machine, for a while."""
         node, world = self._node(fault), self._world
         clone = node.clone()
+        self.cloned.add(node.name)
         world.start_agent(clone)
         await asyncio.sleep(fault.for_s)
         clone.crash()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.estimation.launches import LEAST
 from scheduler.domain.lease_life import RevokeReason
 
 if TYPE_CHECKING:
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
     from seeded.jobs import JobProcess
     from seeded.world import World
 
-#: Within this time a scheduler knows how long launches of a job type take: the report of a node
-#: may come late, and the next round is planned after it.
+#: Within this time after enough launches a scheduler knows how long they take: the report of a
+#: node may come late, and the next round is planned after it.
 KNOWN_S = 20.0
 
 
@@ -25,12 +26,12 @@ class Launches:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        #: (gang, time of a step) of each job type -> when its first launch was over.
-        self._over_s: dict[tuple[int, float], float] = {}
+        #: lease id -> when its launch was over; since the leader began.
+        self._over_s: dict[int, float] = {}
 
     def began(self, process: JobProcess) -> None:
         """Note that the launch of a process is over."""
-        self._over_s.setdefault(self._type_of(process.job), self._world.loop.now_s)
+        self._over_s.setdefault(process.lease_id, self._world.loop.now_s)
 
     def loading(self) -> None:
         """Forget launches that a leader before may not have stored."""
@@ -44,13 +45,9 @@ class Launches:
         row = world.database.store.attempt(command.lease_id)
         if command.reason is not RevokeReason.OUTBID or not scenario.launch_s or shared:
             return
-        over_s = None if row is None else self._over_s.get(self._type_of(row.job_id))
-        if row is None or over_s is None or world.loop.now_s - over_s < KNOWN_S:
+        known = [over_s for over_s in self._over_s.values() if over_s + KNOWN_S <= world.loop.now_s]
+        if row is None or len(known) < LEAST:  # fewer launches do not count
             return
         lines = world.models[row.job_id].lines
         if not any(line.kind == "step" and line.lease == row.lease_id for line in lines):
             world.blame(f"{row} loses its workers to another job before the first step")
-
-    def _type_of(self, job_id: str) -> tuple[int, float]:
-        order = self._world.orders[job_id]
-        return order.gang, order.model["step_s"]

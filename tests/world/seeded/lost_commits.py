@@ -131,7 +131,10 @@ class LostCommits:
             return
         self._reported[key] = node, self._world.loop.now_s
         named = any(f"'{node}'" in text and f"'{lease.job_id}'" in text for text in self._said)
-        if not named:
+        row = self._world.database.store.attempt(lease.lease_id)
+        # Nothing is remembered of an ended lease, so its number does not show that it was reused.
+        reused = row is not None and row.ended_s is not None
+        if not named and not reused:
             self._world.blame(f"{node} holds {self._leases[key]}, and the log does not say so")
         self._watches.append(asyncio.ensure_future(self._watch_end(key)))
 

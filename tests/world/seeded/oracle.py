@@ -362,7 +362,9 @@ class Oracle:
             self._world.blame(f"{row} is lost although nothing went wrong")
         careless = {"wipe_node", "fill_disk", "forget_commits"}
         keeps = not any(fault.kind in careless for fault in scenario.faults)
-        if keeps and "knows nothing" in row.message:
+        # A copy of the node on another machine may have run the lease.
+        copied = not self._world.faults.cloned.isdisjoint(row.nodes)
+        if keeps and not copied and "knows nothing" in row.message:
             self._world.blame(f"a node that has lost nothing knows nothing of {row}")
 
     def turned(self, service: WatchedService, driver: Driver) -> None:
