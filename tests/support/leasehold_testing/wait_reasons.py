@@ -177,7 +177,7 @@ def _lacks_quota(state: State, row: int, told: Collection[WaitReason]) -> bool:
         rooms.append((counts, max(float(caps.limit[q]) - len(held), 0.0)))
     return not any(
         all(
-            sum(n for n, counted in zip(demand, counts, strict=True) if counted) <= room
+            sum(n for n, counted in zip(demand, counts, strict=False) if counted) <= room
             for counts, room in rooms
         )
         for demand in ways
