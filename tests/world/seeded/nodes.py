@@ -260,6 +260,11 @@ class SimulatedNode:
         self.look: Callable[[], None] = lambda: None
 
     @property
+    def place(self) -> str:
+        """Machine, boot and folder of its agent."""
+        return f"{self.hardware}/boot-{self.boot}/disk-{self.disk.serial}"
+
+    @property
     def workers(self) -> tuple[SimulatedWorker, ...]:
         """By local index."""
         return tuple(SimulatedWorker(i, kind) for i, kind in enumerate(self._types))
@@ -379,8 +384,7 @@ class SimulatedBackend(Backend):
 
     def place(self) -> str:
         """Return the places of the processes."""
-        node = self._node
-        return f"{node.hardware}/boot-{node.boot}/disk-{node.disk.serial}"
+        return self._node.place
 
     async def open(self) -> tuple[HeldLease, ...]:
         """Take over what an earlier agent left behind."""

@@ -43,6 +43,15 @@ class Verdict:
             store.open_attempts()
         )
 
+    def all_settled(self) -> bool:
+        """Return whether no node holds a lease, and leaders have taken the agents that run."""
+        nodes = self._world.nodes
+        return not any(node.disk.leases for node in nodes) and all(
+            (known := driver.view.nodes.by_name.get(node.name)) and known.place == node.place
+            for driver in self._oracle._leading()
+            for node in nodes
+        )
+
     def judge(self) -> None:
         """Look at everything that is left."""
         for problem in self._verdict():

@@ -68,6 +68,7 @@ DRAIN_S = 150.0
 #: Launches of a job for which there is time besides.
 LAUNCHES = 8
 #: How long nodes may hold ended leases: a poll without an answer lasts 6 s, its retry waits.
+#: A node that has rebooted is taken again once it has been silent for the timeout.
 SETTLE_S = 20.0
 #: A process that is asked to end does so within.
 STOP_S = 10.0
@@ -300,7 +301,7 @@ class World:
         while self.loop.now_s < until_s and not self.verdict.all_ended() and not self.problems:
             await asyncio.sleep(0.5)
         until_s = self.loop.now_s + SETTLE_S
-        while self.loop.now_s < until_s and any(node.disk.leases for node in self.nodes):
+        while self.loop.now_s < until_s and not self.verdict.all_settled():
             await asyncio.sleep(0.5)
         await asyncio.sleep(5.0)
         if not self.problems:
