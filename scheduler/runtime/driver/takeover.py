@@ -107,6 +107,7 @@ class Takeover:
         await asyncio.to_thread(self._look_at_policy, state.policy, now_s)
         head = await asyncio.to_thread(self.store.head)
         self._check_clock(state.engine.now_s)
+        self._check_time()
         self.clock.never_before(state.engine.now_s)
         driver = Driver(
             control=Control(state),
@@ -153,6 +154,19 @@ class Takeover:
             raise WrongClockError(
                 f"this machine's clock is {abs(off_s):.0f} s {side} that of the database's machine"
                 ". Set right the one that is wrong"
+            )
+
+    def _check_time(self) -> None:
+        """Refuse to lead with a time that was taken from a wrong clock, which is right by now.
+
+        Raises:
+            WrongClockError: the scheduler's time is ahead of this machine's clock.
+        """
+        ahead_s = self.clock.now_s() - self.clock.wall_s()
+        if ahead_s > FAR_AHEAD_S and not self.after_set_back:
+            raise WrongClockError(
+                f"this machine's clock was set back by {ahead_s:.0f} s while this scheduler took "
+                "over. It tries again with the clock's present time"
             )
 
     def _check_clock(self, written_s: float) -> None:

@@ -20,6 +20,20 @@ def test_nobody_leads_with_a_clock_far_from_that_of_the_database(live, off_s, si
     live(story)
 
 
+def test_nobody_leads_with_the_time_of_a_clock_that_was_set_back_at_the_takeover(live):
+    async def story(stage):
+        await stage.crash()
+        right_s = stage.clock.now_s()
+        stage.clock.advance(right_s + HOURS_S)
+        stage.clock.wall_s = lambda: right_s
+        with pytest.raises(WrongClockError, match="set back by 10800 s"):
+            await stage.start()
+        del stage.clock.wall_s
+        await stage.start()
+
+    live(story)
+
+
 def test_nobody_leads_with_a_clock_far_behind_the_newest_entry(live):
     async def story(stage):
         await stage.job(total_steps=500.0)
