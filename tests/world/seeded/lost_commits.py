@@ -116,11 +116,18 @@ class LostCommits:
             self._processes.append(process)
         return lost
 
+    @property
+    def unnoticed(self) -> bool:
+        """Whether a leader lives on, and does not notice the loss before its next commit."""
+        services = self._world.services.items()
+        return self.happened and any(
+            service._driver and host not in self._loaded for host, service in services
+        )
+
     def reported(self, report: NodeReport) -> None:
         """Look at a report that a leader has taken in: it names each job of a lost lease."""
-        services = self._world.services.items()
-        if any(service._driver and host not in self._loaded for host, service in services):
-            return  # a leader lives on, and does not notice before its next commit
+        if self.unnoticed:
+            return
         for lease in report.leases:
             if self.has(lease.lease_id, lease.nonce):
                 self._reported_lost(report.node, lease)

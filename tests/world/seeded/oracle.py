@@ -233,7 +233,8 @@ class Oracle:
             if lease.state is not LeasePhase.ENDED or row is None or row.ended_s is not None:
                 continue
             alone = row.nodes == (report.node,) and row.token == lease.token
-            if alone and not self._left_over(report):
+            noticed = not self._world.lost.unnoticed
+            if alone and noticed and not self._left_over(report):
                 self._world.blame(f"{report.node} has told that {row} ended, for nothing")
 
     def _leading(self) -> list[Driver]:
@@ -341,6 +342,8 @@ class Oracle:
         """A node is only avoided if it could not begin the lease."""
         if any(fault.kind == "wipe_node" for fault in self._world.scenario.faults):
             return  # a node that has lost its disk begins the lease again, and may fail at that
+        if self._world.lost.happened:
+            return  # so does one whose lease is in force again
         for process in self._processes.get(event.lease_id, ()):
             row = self._world.database.store.attempt(event.lease_id)
             worker = None if row is None else row.workers[process.rank]

@@ -71,6 +71,9 @@ class Process:
         if self.alive:
             self.alive = self.frozen = False
             self._held.clear()
+            for task in self._tasks:
+                if task.done():
+                    task._log_traceback = False  # nothing is left to fetch its error
             for tell in self.on_death:
                 tell()
 
