@@ -71,9 +71,6 @@ class Process:
         if self.alive:
             self.alive = self.frozen = False
             self._held.clear()
-            for task in self._tasks:
-                if task.done():
-                    task._log_traceback = False  # nothing is left to fetch its error
             for tell in self.on_death:
                 tell()
 
@@ -100,6 +97,12 @@ class Process:
 
 #: The process of the running code; None for the world itself.
 RUNNING: contextvars.ContextVar[Process | None] = contextvars.ContextVar("running", default=None)
+
+
+class _Task(asyncio.Task[Any]):
+    """A task that knows its process; None for the world itself."""
+
+    process: Process | None = None
 
 
 class _Handle(asyncio.Handle):
@@ -216,8 +219,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _make_task(self, loop, coro, context=None):
-        task = asyncio.Task(coro, loop=loop, context=context)
-        process = RUNNING.get() if context is None else context.get(RUNNING)
+        task = _Task(coro, loop=loop, context=context)
+        task.process = process = RUNNING.get() if context is None else context.get(RUNNING)
         tasks = self._world_tasks if process is None else process._tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -229,7 +232,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _note_failure(self, _loop: object, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        process = RUNNING.get()
+        # A task is thrown away as whatever runs then. Nothing fetches the error of a killed one.
+        owner = getattr(context.get("future"), "process", None)
+        process = RUNNING.get() if owner is None else owner
         if process is None or process.alive:
             name = "the world" if process is None else process.name
             self.failures.append(f"{name}: {context.get('message')}: {error!r}")
