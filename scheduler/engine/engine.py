@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.facts import commands as do
-from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.lease_life import PhaseWatch
 from scheduler.engine.events import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.events.validation import Checker
-from scheduler.engine.rounds.allocation import build_problem
-from scheduler.engine.rounds.choose_round import choose_round
-from scheduler.engine.rounds.decision_reasons import RoundReasons
-from scheduler.engine.rounds.migration import spread_credit
-from scheduler.engine.state.preemption_protection import protect_leases, share_rooms
-from scheduler.engine.state.state import GRACE, PLAN, State
-from scheduler.engine.tables.jobs import NONE, WAITING
+from scheduler.engine.plan_round import plan_round
+from scheduler.engine.policy_question import ask_policy
+from scheduler.engine.serve_idle import serve_idle_workers
+from scheduler.engine.state.state import State
+from scheduler.engine.tables.jobs import NONE
 from scheduler.engine.wait_reasons import store_wait_reasons
 from scheduler.errors import InputError, InvariantError
 
@@ -28,14 +25,12 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.facts import events as ev
-    from scheduler.domain.facts.causes import Occasion
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.engine.limits.node_exclusions import NodeExclusions
     from scheduler.engine.limits.quotas import CapOf, Quotas
     from scheduler.engine.limits.reservations import Reservations
     from scheduler.engine.rounds.certificate import Certificate
-    from scheduler.engine.rounds.choose_round import Choice
     from scheduler.engine.settings import EngineSettings
     from scheduler.engine.tables.fleet import Fleet
     from scheduler.engine.tables.jobs import JobTable
@@ -189,8 +184,7 @@ class Engine:
     @property
     def usage_s(self) -> FloatArray | None:
         """(E,) decayed worker-seconds of each entity; None if usage is not counted."""
-        usage = self.state.usage
-        return usage.of(len(self.state.entities)).copy() if usage.half_life_s else None
+        return self.state.usage_s
 
     @property
     def now_s(self) -> float:
@@ -266,24 +260,27 @@ class Engine:
         Raises:
             InputError: time runs backwards, or an event is malformed; the state is unchanged.
         """
-        state = self.state
-        if not state.now_s <= now < np.inf:
-            raise InputError(f"now is {now}; it must not be before the last call at {state.now_s}")
-        checker = Checker(state.fleet, state.table)
+        self._check(events, now)
+        self._begin_call()
+        self._advance(now)
+        self._handle_events(events)
+        self._watch_round()
+        self._watch_windows()
+        self._decide()
+        return self.state.commands
+
+    def _check(self, events: Sequence[ev.Event], now: float) -> None:
+        """Refuse malformed input before anything changes."""
+        before_s = self.state.now_s
+        if not before_s <= now < np.inf:
+            raise InputError(f"now is {now}; it must not be before the last call at {before_s}")
+        checker = Checker(self.state.fleet, self.state.table)
         for event in events:
             checker.check(event)
-        state.commands = []
-        state.reservations.given_up.clear()
-        self._advance(now)
-        for event in events:
-            state.event, state.ending, state.told = event, None, None
-            _HANDLERS[type(event)](state, event)
-        state.event = state.told = None
-        self._watch_round()
-        if state.reservations:
-            on_reservations.update_windows(state)
-        self._decide()
-        return state.commands
+
+    def _begin_call(self) -> None:
+        self.state.commands = []
+        self.state.reservations.given_up.clear()
 
     def _advance(self, now: float) -> None:
         """Accrue credits and service up to ``now``."""
@@ -307,7 +304,12 @@ class Engine:
             running = np.unique(jobs["pair"][charged])
             pairs.credit_s[running[running >= 0]] -= elapsed
 
-    # -- decisions ------------------------------------------------------------------------------
+    def _handle_events(self, events: Sequence[ev.Event]) -> None:
+        state = self.state
+        for event in events:
+            state.event, state.ending, state.told = event, None, None
+            _HANDLERS[type(event)](state, event)
+        state.event = state.told = None
 
     def _watch_round(self) -> None:
         """Check whether the next round must be planned; the timer only ensures a call then."""
@@ -320,249 +322,30 @@ class Engine:
             refresh = state.round_number % state.settings.refresh_rounds == 0
             state.changed |= state.time_dependent and refresh
 
+    def _watch_windows(self) -> None:
+        """Begin and end the windows of reservations."""
+        if self.state.reservations:
+            on_reservations.update_windows(self.state)
+
     def _decide(self) -> None:
+        """Ask the policy, plan the next round, and serve idle workers, as far as each is due."""
         state = self.state
         if state.changed:
-            self._ask()
+            ask_policy(state)
         if state.blocked:
             return
         state.triggers.planned = []
         decides = state.plan_due or state.serve_due
         if state.plan_due:
             state.plan_due = False
-            self._plan_round()
+            plan_round(state)
         while state.serve_due:
             state.serve_due = False
-            self._serve()
+            serve_idle_workers(state)
         if decides:
             store_wait_reasons(state)
 
-    def _ask(self) -> None:
-        state = self.state
-        state.changed = False
-        occasion, state.triggers.to_ask = state.triggers.to_ask, None
-        pinned = on_reservations.pinned_jobs(state)
-        problem = build_problem(
-            state.jobs,
-            state.table,
-            tuple(state.entities),
-            capacity=state.fleet.count(state.workers_for(pinned)).astype(float),
-            cost_usd_per_hour=state.fleet.cost_usd_per_hour,
-            now_s=state.now_s,
-            left_out=pinned,
-            caps=state.caps_beside(pinned),
-            round_length_s=state.settings.round_length_s,
-            usage_s=self.usage_s,
-            completed_worker_s=state.completed_worker_s,
-        )
-        state.question_open = state.blocked = problem is not None
-        if problem is not None:
-            state.generation += 1
-            cause = (
-                Cause(fact=FactKind.ROUND, round_number=state.round_number)
-                if occasion is None
-                else Cause(fact=occasion.fact, subject=occasion.subject)
-            )
-            state.commands.append(
-                do.ComputeAllocation(generation=state.generation, problem=problem, cause=cause)
-            )
-            state.set_timer(GRACE, state.now_s + state.settings.solve_grace_s, cause)
-        else:  # no jobs compete, so X promises no time
-            state.jobs.x[:] = 0.0
-            state.pairs.x[:] = 0.0
-            on_answers.promise_pinned(state)
-
-    def _plan_round(self) -> None:
-        """Plan the next round over all workers in service."""
-        state = self.state
-        assert state.round_end_s is not None
-        length_s = state.settings.round_length_s
-        # Rounds that were not planned in time are skipped.
-        start_s = state.now_s
-        if state.now_s < state.round_end_s + length_s:
-            start_s = state.round_end_s
-        eligible = state.jobs.runnable(state.now_s)
-        if not len(state.jobs) or not (eligible.any() or state.book.leases):
-            state.round_end_s = None
-            return
-        state.round_number += 1
-        state.round_end_s = start_s + length_s
-        state.book.forget_all()
-        pinned = on_reservations.pinned_jobs(state)
-        leaves = self._leaves(pinned) if state.fleet.any_set_aside else None
-        available = state.workers_for(pinned)
-        self._forbid_workers()
-        state.assigner.rooms = share_rooms(state)
-        exclusions = state.assigner.exclusions(available)
-        spread_credit(state.jobs, state.assigner.equivalent)
-        caps = state.caps_beside(pinned)
-        stay = pinned if leaves is None else pinned | leaves
-        kept = protect_leases(state, eligible & ~stay, caps)
-        choice = choose_round(
-            state.jobs,
-            state.pairs,
-            state.table,
-            state.assigner.equivalent,
-            eligible=eligible & ~pinned,
-            free=state.fleet.count(available),
-            length_s=length_s,
-            lead_s=max(start_s - state.now_s, 0.0),
-            keep_bonus_s=state.settings.keep_bonus * length_s,
-            band=state.settings.band(follow_exactly=state.follow_exactly),
-            may_use_remaining_work=state.may_use_remaining_work,
-            search=state.search,
-            exclusions=exclusions,
-            kept=kept,
-            caps=caps,
-        )
-        state.search.note(choice.searched)
-        state.certificate = choice.certificate
-        if kept is not None:
-            state.jobs["ahead_s"][choice.beyond] += length_s
-        stays = (choice.turn_of != NONE).nonzero()[0]
-        if len(stays):
-            state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
-            state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
-        self._keep(choice, pinned)
-        newest = state.assigner.next_lease
-        # Until the policy has answered, recent events may still cause changes.
-        happened = state.triggers.begin_round(keep=state.question_open)
-        reasons = self._reasons(choice, happened, is_round=True)
-        cause = Cause(fact=FactKind.ROUND, round_number=state.round_number)
-        state.commands += state.assigner.realise(
-            choice,
-            eligible,
-            reasons,
-            goes_on=cause,
-            start_s=start_s,
-            end_s=state.round_end_s,
-            caps=state.caps(),
-            leaves=leaves,
-        )
-        if state.assigner.next_lease > newest:
-            state.rows_moved()
-        state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
-        # Some workers may be left over by jobs that could not be placed, or be reserved.
-        state.serve_due |= exclusions is not None or state.fleet.any_set_aside
-
-    def _reasons(
-        self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool
-    ) -> RoundReasons:
-        state = self.state
-        unfunded = state.jobs["unfunded"] != 0
-        return RoundReasons(
-            choice,
-            happened,
-            round_number=state.round_number,
-            table=state.assigner.table,
-            takers=state.book.blocked_by,
-            is_round=is_round,
-            unfunded=unfunded if unfunded.any() else None,
-        )
-
-    def _keep(self, choice: Choice, pinned: BoolArray) -> None:
-        """Let pinned jobs go on as they are."""
-        if not pinned.any():
-            return
-        jobs = self.state.jobs
-        choice.configuration[pinned] = jobs["configuration"][pinned]
-        choice.pair[pinned] = jobs["pair"][pinned]
-        choice.charged[pinned] = jobs["charged"][pinned]
-
-    def _leaves(self, pinned: BoolArray) -> BoolArray:
-        """Return (N,) jobs on workers that are set aside, except pinned jobs."""
-        stays, leaves = on_reservations.bound_by_reservations(self.state)
-        result: BoolArray = (stays | leaves) & ~pinned
-        return result
-
-    def _forbid_workers(self) -> None:
-        """Find the jobs that must not be placed on workers that are reserved for later."""
-        state = self.state
-        if state.reservations:
-            found = on_reservations.forbidden_workers(state)
-            state.assigner.forbidden_workers = [(numbers, workers) for _, numbers, workers in found]
-        elif state.assigner.forbidden_workers:
-            state.assigner.forbidden_workers = ()
-
-    def _serve(self) -> None:
-        """Grant idle workers to waiting jobs for the rest of the round."""
-        state = self.state
-        happened = state.triggers.since_served()
-        state.assigner.rooms = {}
-        for rule in state.reservations.in_force:
-            if on_reservations.can_grant_reserved(state, rule):
-                available = state.book.idle_of(
-                    on_reservations.grantable_until_round_end(state, rule)
-                )
-                self._serve_on(
-                    available, on_reservations.reservation_users(state, rule), happened, own=True
-                )
-        state.assigner.rooms = share_rooms(state)
-        self._serve_on(state.book.idle(), None, happened)
-        if state.assigner.rooms:
-            # The other jobs do not want the workers that are left.
-            within, state.assigner.rooms = state.assigner.rooms, {}
-            self._serve_on(state.book.idle(), state.jobs["unpreemptible"] != 0, happened)
-            state.assigner.rooms = within
-
-    def _serve_on(
-        self,
-        available: BoolArray,
-        to: BoolArray | None,
-        happened: Sequence[Occasion],
-        *,
-        own: bool = False,
-    ) -> None:
-        """Grant some idle workers.
-
-        Args:
-            available: (W,) the workers to grant.
-            to: (N,) jobs that may have them; None for all.
-            happened: events since workers were last served.
-            own: whether the workers are reserved for these jobs; their time is then charged.
-        """
-        if not available.any():
-            return  # before any work per job
-        state = self.state
-        jobs = state.jobs
-        eligible = jobs.runnable(state.now_s) & (jobs["status"] == WAITING)
-        if to is not None:
-            eligible &= to
-        if state.book.planned:
-            eligible &= ~np.isin(jobs["number"], list(state.book.planned))
-        if not eligible.any():
-            return
-        self._forbid_workers()
-        if state.round_end_s is None:
-            state.round_number += 1
-            state.round_end_s = state.now_s + state.settings.round_length_s
-            state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
-            state.triggers.begin_round()
-        choice = choose_round(
-            jobs,
-            state.pairs,
-            state.table,
-            state.assigner.equivalent,
-            eligible=eligible,
-            free=state.fleet.count(available),
-            length_s=max(state.round_end_s - state.now_s, 1e-9),
-            lead_s=0.0,
-            keep_bonus_s=0.0,
-            band=state.settings.band(follow_exactly=state.follow_exactly),
-            may_use_remaining_work=state.may_use_remaining_work,
-            exclusions=state.assigner.exclusions(available),
-            caps=state.caps_now(),
-        )
-        if own:
-            choice.charged[:] = (choice.configuration != NONE) | (choice.pair != NONE)
-        reasons = self._reasons(choice, happened, is_round=False)
-        granted = state.assigner.serve(choice, reasons, available, end_s=state.round_end_s)
-        state.commands += granted
-        state.rows_moved()
-        if granted and state.assigner.launch_constraints.any_consolidated:
-            # A chosen job that found no node leaves its workers to others.
-            chosen = (choice.configuration != NONE) | (choice.pair != NONE)
-            state.serve_due |= bool((chosen & (jobs["lease"] == NONE)).any())
+    # -- checks ---------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the state contradicts itself. For tests, after every step."""

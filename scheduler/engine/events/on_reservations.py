@@ -281,6 +281,15 @@ def forbidden_workers(state: State) -> list[tuple[Reservation, IntArray, BoolArr
     return result
 
 
+def forbid_workers(state: State) -> None:
+    """Keep jobs off workers that are reserved for a time when they could not have left."""
+    if state.reservations:
+        found = [(numbers, workers) for _, numbers, workers in forbidden_workers(state)]
+        state.assigner.forbidden_workers = found
+    elif state.assigner.forbidden_workers:
+        state.assigner.forbidden_workers = ()
+
+
 def _mask(state: State, workers: Sequence[int]) -> BoolArray:
     mask: BoolArray = np.zeros(state.fleet.workers, dtype=bool)
     mask[list(workers)] = True

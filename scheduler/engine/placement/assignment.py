@@ -314,7 +314,7 @@ class Assigner:
         for row in np.flatnonzero(stays).tolist():
             workers = list(self._workers_of(row))
             free[workers] = False
-            if choice.kept is not None and choice.kept[row]:
+            if choice.inputs.kept is not None and choice.inputs.kept[row]:
                 continue
             alone = choice.configuration[row] != NONE and jobs["pair"][row] == NONE
             near = self.launch_constraints.consolidated[

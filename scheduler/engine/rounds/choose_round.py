@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,8 +46,6 @@ from scheduler.engine.rounds.urgency import rate_candidates, time_left_s
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.quota import Caps
@@ -62,80 +59,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choice:
-    """The configurations that run in a round, and the inputs of the choice.
+class RoundInputs:
+    """The inputs of the choice of a round; the choice changes none of them.
 
     Attributes:
-        configuration: (N,) single configuration of each job, NONE if it waits or shares.
-        pair: (N,) entry of the pair table, NONE otherwise.
-        charged: (N,) whether the time counts against X.
-        turn_of: (N,) configuration that was due, if a job keeps its workers instead; NONE
-            otherwise. The round counts as that one's.
-        found: candidates by X: all configurations and pairs that are not too far ahead of it.
-        left_s: (N,) seconds that jobs are expected to go on.
-        may_use_remaining_work: whether ``left_s`` comes from the jobs' lengths; if not, from
-            their past time.
-        follow_exactly: whether the order was by lag, not by remaining time.
-        urgent: (C,) candidates that had to come first.
-        wanted: (N, J) configurations to which X gives any time.
-        shared: the pairs to which X gives any time; None without pairs.
-        held: (N,) single configuration that each job had before.
-        profile: (N,) row of the configuration table.
-        kept: (N,) jobs with leases that are protected in this round; None for no jobs.
-        beyond: (N,) protected jobs that are charged though it is not their turn.
-        full: (N,) jobs without room in quotas for the configuration they held; None without
-            quotas.
-        searched: whether a search found a round that serves the owed time; None without a search.
-        certificate: how good the choice is; None if it was not requested.
-    """
-
-    configuration: IntArray
-    pair: IntArray
-    charged: BoolArray
-    turn_of: IntArray
-    found: Candidates
-    left_s: FloatArray
-    may_use_remaining_work: bool
-    follow_exactly: bool
-    urgent: BoolArray
-    wanted: BoolArray
-    shared: Candidates | None
-    held: IntArray
-    profile: IntArray
-    kept: BoolArray | None
-    beyond: BoolArray
-    full: BoolArray | None = None
-    searched: bool | None = None
-    certificate: Certificate | None = None
-
-
-def choose_round(
-    jobs: JobTable,
-    pairs: PairTable,
-    table: ConfigurationTable,
-    equivalent: EquivalentConfigurations,
-    *,
-    eligible: BoolArray,
-    free: IntArray,
-    length_s: float,
-    lead_s: float,
-    keep_bonus_s: float,
-    band: Band,
-    may_use_remaining_work: bool = True,
-    search: SearchSchedule | None = None,
-    exclusions: Exclusions | None = None,
-    kept: BoolArray | None = None,
-    caps: Caps | None = None,
-) -> Choice:
-    """Choose what runs for the next ``length_s`` seconds.
-
-    Args:
         jobs: the job table.
         pairs: the pair table.
         table: configurations by profile.
         equivalent: configurations of equal value.
         eligible: (N,) jobs to consider.
-        free: (K,) workers to give; not changed.
+        free: (K,) workers to give.
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag, or of remaining time, with which held configurations are
@@ -148,108 +81,170 @@ def choose_round(
             None for no jobs.
         caps: quotas that are left; None if there are no quotas.
     """
-    partial_choice = PartialChoice(jobs, eligible, free, caps)
-    if kept is not None:
-        partial_choice.keep(kept, jobs, pairs, table)
-    held, profile = jobs.ints("configuration"), jobs.ints("profile")
-    wanted, deficit_s, found = single_candidates(
-        jobs,
-        table,
-        equivalent,
-        held=held,
-        profile=profile,
-        eligible=eligible,
-        length_s=length_s,
-        lead_s=lead_s,
-        ahead_s=band.ahead_s,
-        exclusions=exclusions,
-        caps=caps,
+
+    jobs: JobTable
+    pairs: PairTable
+    table: ConfigurationTable
+    equivalent: EquivalentConfigurations
+    eligible: BoolArray
+    free: IntArray
+    length_s: float
+    lead_s: float = 0.0
+    keep_bonus_s: float = 0.0
+    band: Band
+    may_use_remaining_work: bool = True
+    search: SearchSchedule | None = None
+    exclusions: Exclusions | None = None
+    kept: BoolArray | None = None
+    caps: Caps | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """The configurations that run in a round, and why.
+
+    Attributes:
+        inputs: what it was chosen from; its tables have changed since.
+        configuration: (N,) single configuration of each job, NONE if it waits or shares.
+        pair: (N,) entry of the pair table, NONE otherwise.
+        charged: (N,) whether the time counts against X.
+        turn_of: (N,) configuration that was due, if a job keeps its workers instead; NONE
+            otherwise. The round counts as that one's.
+        found: candidates by X: all configurations and pairs that are not too far ahead of it.
+        left_s: (N,) seconds that jobs are expected to go on: by the jobs' lengths, or by their past
+            time if the policy may not use those.
+        urgent: (C,) candidates that had to come first.
+        wanted: (N, J) configurations to which X gives any time.
+        shared: the pairs to which X gives any time; None without pairs.
+        held: (N,) single configuration that each job had before.
+        profile: (N,) row of the configuration table.
+        beyond: (N,) protected jobs that are charged though it is not their turn.
+        full: (N,) jobs without room in quotas for the configuration they held; None without
+            quotas.
+        searched: whether a search found a round that serves the owed time; None without a search.
+        certificate: how good the choice is; None if it was not requested.
+    """
+
+    inputs: RoundInputs
+    configuration: IntArray
+    pair: IntArray
+    charged: BoolArray
+    turn_of: IntArray
+    found: Candidates
+    left_s: FloatArray
+    urgent: BoolArray
+    wanted: BoolArray
+    shared: Candidates | None
+    held: IntArray
+    profile: IntArray
+    beyond: BoolArray
+    full: BoolArray | None = None
+    searched: bool | None = None
+    certificate: Certificate | None = None
+
+
+def choose_round(given: RoundInputs) -> Choice:
+    """Choose what runs for the next ``length_s`` seconds."""
+    partial_choice = _without_protected(given)
+    offers = _find_offers(given)
+    left_s = time_left_s(
+        given.jobs, given.table, may_use_remaining_work=given.may_use_remaining_work
     )
-    left_s = time_left_s(jobs, table, may_use_remaining_work=may_use_remaining_work)
-    shared = every_pair = None
-    if len(pairs):
-        every_pair = pair_candidates(
-            jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, caps=caps
-        )
-        shared = every_pair if exclusions is None else _without_strangers(every_pair, exclusions)
-        least_s = np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s - band.ahead_s
-        found = join_candidates(found, shared.where(shared.deficit_s > least_s))
-    rated = rate_candidates(
-        found,
-        band,
-        types=partial_choice.types,
-        length_s=length_s,
-        left_s=left_s,
-        restart_s=jobs.floats("restart_s"),
-        keep_bonus_s=keep_bonus_s,
-    )
-    begun = partial_choice.copy() if search is not None else partial_choice
-    chosen = partial_choice.take(found, rated.priority, rated.urgent, charged=True)
-    searched = proven = None
-    if search is not None:
-        owed = partial(
-            round_milp.total_owed,
-            jobs,
-            table,
-            deficit_s,
-            pairs=every_pair,
-            busy=begun.busy,
-            types=partial_choice.types,
-            exclusions=exclusions,
-        )
-        searched, proven = _improve(
-            partial_choice, begun, found, chosen, rated=rated, band=band, search=search, owed=owed
-        )
-    if not partial_choice.busy.all() and partial_choice.free.any():
-        _hand_out(
-            partial_choice,
-            jobs,
-            table,
-            equivalent,
-            shared=shared,
-            length_s=length_s,
-            left_s=left_s,
-            exclusions=exclusions,
-        )
-    if equivalent.any:
-        swap_equivalent(partial_choice.configuration, jobs, equivalent, exclusions, caps)
-    turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
-    if (~eligible | (partial_choice.configuration != NONE) | (partial_choice.pair != NONE)).all():
-        turn_of = suppress_moves(
-            partial_choice.configuration,
-            partial_choice.free,
-            jobs,
-            table,
-            equivalent,
-            length_s=length_s,
-            negligible=NEGLIGIBLE,
-            caps=caps,
-        )
-        turn_of[~partial_choice.charged] = NONE
-    beyond = np.zeros(len(jobs), dtype=bool)
-    if kept is not None:
-        beyond = partial_choice.charge_kept(
-            kept, found, wanted=wanted, turn_of=turn_of, jobs=jobs, pairs=pairs, table=table
-        )
+    rated = _rate_offers(given, offers.found, left_s, partial_choice.types)
+    searched, certificate = _take_entitled(given, partial_choice, offers, rated)
+    _hand_out_rest(given, partial_choice, offers, left_s)
+    turn_of = _avoid_moves(given, partial_choice)
     return Choice(
+        inputs=given,
         configuration=partial_choice.configuration,
         pair=partial_choice.pair,
         charged=partial_choice.charged,
         turn_of=turn_of,
-        found=found,
+        found=offers.found,
         left_s=left_s,
-        may_use_remaining_work=may_use_remaining_work,
-        follow_exactly=band.follow_exactly,
         urgent=rated.urgent,
-        wanted=wanted,
-        shared=every_pair,
+        wanted=offers.wanted,
+        shared=offers.every_pair,
+        held=offers.held,
+        profile=offers.profile,
+        beyond=_charge_protected(given, partial_choice, offers, turn_of),
+        full=_without_room(given, partial_choice, offers),
+        searched=searched,
+        certificate=certificate,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Offers:
+    """The candidates of a round.
+
+    Attributes:
+        found: those that are not too far ahead of X.
+        wanted: (N, J) configurations to which X gives any time.
+        deficit_s: (N, J) credit at the end of the round without workers.
+        every_pair: the pairs to which X gives any time; None without pairs.
+        shared: those of them that may run.
+        held: (N,) single configuration of each job.
+        profile: (N,) row of the configuration table.
+    """
+
+    found: Candidates
+    wanted: BoolArray
+    deficit_s: FloatArray
+    every_pair: Candidates | None
+    shared: Candidates | None
+    held: IntArray
+    profile: IntArray
+
+
+def _without_protected(given: RoundInputs) -> PartialChoice:
+    """Return a choice in which protected jobs have their workers, and no other job has any."""
+    partial_choice = PartialChoice(given.jobs, given.eligible, given.free, given.caps)
+    if given.kept is not None:
+        partial_choice.keep(given.kept, given.jobs, given.pairs, given.table)
+    return partial_choice
+
+
+def _find_offers(given: RoundInputs) -> _Offers:
+    """Return the configurations and pairs that may run."""
+    held, profile = given.jobs.ints("configuration"), given.jobs.ints("profile")
+    wanted, deficit_s, found = single_candidates(
+        given.jobs,
+        given.table,
+        given.equivalent,
         held=held,
         profile=profile,
-        kept=kept,
-        beyond=beyond,
-        searched=searched,
-        certificate=proven,
-        full=None if caps is None else _full(caps, partial_choice, table, profile, held),
+        eligible=given.eligible,
+        length_s=given.length_s,
+        lead_s=given.lead_s,
+        ahead_s=given.band.ahead_s,
+        exclusions=given.exclusions,
+        caps=given.caps,
+    )
+    shared = every_pair = None
+    if len(given.pairs):
+        every_pair = shared = pair_candidates(
+            given.jobs,
+            given.pairs,
+            given.table,
+            eligible=given.eligible,
+            length_s=given.length_s,
+            lead_s=given.lead_s,
+            caps=given.caps,
+        )
+        if given.exclusions is not None:
+            shared = _without_strangers(every_pair, given.exclusions)
+        least_s = np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * given.length_s
+        least_s = least_s - given.band.ahead_s
+        found = join_candidates(found, shared.where(shared.deficit_s > least_s))
+    return _Offers(
+        found=found,
+        wanted=wanted,
+        deficit_s=deficit_s,
+        every_pair=every_pair,
+        shared=shared,
+        held=held,
+        profile=profile,
     )
 
 
@@ -259,105 +254,89 @@ def _without_strangers(shared: Candidates, exclusions: Exclusions) -> Candidates
     return shared.where(shared.held | ~strange)
 
 
-def _improve(
-    partial_choice: PartialChoice,
-    begun: PartialChoice,
-    found: Candidates,
-    chosen: BoolArray,
-    *,
-    rated: Rating,
-    band: Band,
-    search: SearchSchedule,
-    owed: Callable[[], float],
-) -> tuple[bool | None, Certificate]:
-    """Improve a round; if a candidate is late, choose a round that serves the owed time.
+def _rate_offers(given: RoundInputs, found: Candidates, left_s: FloatArray, types: int) -> Rating:
+    """Return the order in which candidates are taken; there are so many worker types."""
+    return rate_candidates(
+        found,
+        given.band,
+        types=types,
+        length_s=given.length_s,
+        left_s=left_s,
+        restart_s=given.jobs.floats("restart_s"),
+        keep_bonus_s=given.keep_bonus_s,
+    )
+
+
+def _take_entitled(
+    given: RoundInputs, partial_choice: PartialChoice, offers: _Offers, rated: Rating
+) -> tuple[bool | None, Certificate | None]:
+    """Take candidates one by one; if the best round may be sought, improve on that.
+
+    If a candidate is late then, a round is sought that serves the owed time.
 
     Returns:
-        Whether the owed time could be served, None if nothing is late; and the round's certificate.
+        Whether the owed time could be served, None if nothing is late; and the round's certificate,
+        None without a search.
     """
+    found, search = offers.found, given.search
+    if search is None:
+        partial_choice.take(found, rated.priority, rated.urgent, charged=True)
+        return None, None
+    begun = partial_choice.copy()
+    chosen = partial_choice.take(found, rated.priority, rated.urgent, charged=True)
     bounds = (math.nan, math.nan)
     if rated.value is not None:
         chosen, bounds = improve_choice(partial_choice, begun, found, chosen, rated.value)
     searched = None
-    if search.may and round_milp.is_late(found, chosen, band, search.begun_s):
-        bonus_s = rated.bonus_s
+    if search.may and round_milp.is_late(found, chosen, given.band, search.begun_s):
+        owed = round_milp.total_owed(
+            given.jobs,
+            given.table,
+            offers.deficit_s,
+            pairs=offers.every_pair,
+            busy=begun.busy,
+            types=partial_choice.types,
+            exclusions=given.exclusions,
+        )
         searched = serve_owed_time(
-            partial_choice, begun, found, chosen, bonus_s=bonus_s, owed=owed()
+            partial_choice, begun, found, chosen, bonus_s=rated.bonus_s, owed=owed
         )
     if searched:
         chosen = partial_choice.runs(found, begun)
-    length_s = band.round_s
+    length_s = given.band.round_s
     return searched, certify(found, chosen, rated.value, bounds=bounds, length_s=length_s)
 
 
-def _full(
-    caps: Caps,
-    partial_choice: PartialChoice,
-    table: ConfigurationTable,
-    profile: IntArray,
-    held: IntArray,
-) -> BoolArray:
-    """Return (N,) jobs without room in their quotas for the single configuration they held."""
-    rows = np.flatnonzero(held != NONE)
-    lacks = caps.held(caps.group[rows], table.demand[profile[rows], held[rows]])
-    full = np.zeros(len(held), dtype=bool)
-    full[rows] = (lacks > partial_choice.free[partial_choice.types :]).any(axis=1)
-    return full
-
-
-def _hand_out(
-    partial_choice: PartialChoice,
-    jobs: JobTable,
-    table: ConfigurationTable,
-    equivalent: EquivalentConfigurations,
-    *,
-    shared: Candidates | None,
-    length_s: float,
-    left_s: FloatArray,
-    exclusions: Exclusions | None,
+def _hand_out_rest(
+    given: RoundInputs, partial_choice: PartialChoice, offers: _Offers, left_s: FloatArray
 ) -> None:
     """Offer the left-over workers to waiting jobs, unless the policy wants them idle."""
-    offered = jobs["x_only"] == 0
+    if partial_choice.busy.all() or not partial_choice.free.any():
+        return
+    offered, shared = given.jobs["x_only"] == 0, offers.shared
     if shared is not None:
         shared = shared.where(offered[shared.first] & offered[shared.second])
         never = np.zeros(len(shared.first), dtype=bool)
         partial_choice.take(shared, shared.deficit_s, never, charged=False)
-    leftover = _leftover(
-        jobs,
-        table,
-        equivalent,
-        waiting=offered & ~partial_choice.busy,
-        free=partial_choice.free,
-        length_s=length_s,
-        left_s=left_s,
-        exclusions=exclusions,
-        caps=partial_choice.caps,
-    )
+    waiting = offered & ~partial_choice.busy
+    leftover = _leftover(given, waiting, partial_choice.free, left_s)
     partial_choice.configuration[leftover >= 0] = leftover[leftover >= 0]
 
 
 def _leftover(
-    jobs: JobTable,
-    table: ConfigurationTable,
-    equivalent: EquivalentConfigurations,
-    *,
-    waiting: BoolArray,
-    free: IntArray,
-    length_s: float,
-    left_s: FloatArray,
-    exclusions: Exclusions | None,
-    caps: Caps | None,
+    given: RoundInputs, waiting: BoolArray, free: IntArray, left_s: FloatArray
 ) -> IntArray:
     """Offer left-over workers to waiting jobs: by the policy's rank, then by remaining time."""
+    jobs, table, caps = given.jobs, given.table, given.caps
     rows = np.flatnonzero(waiting)
     profile = jobs.ints("profile")
     order = rows[np.lexsort((rows, left_s[rows], jobs["rank"][rows]))]
     width = table.throughput.shape[1]
-    works = 1.0 - np.minimum(jobs.restarts_s[:, :width] / length_s, 0.9)
+    works = 1.0 - np.minimum(jobs.restarts_s[:, :width] / given.length_s, 0.9)
     throughput = table.throughput[profile] * works
-    if exclusions is not None:
-        throughput = np.where(exclusions.configuration, 0.0, throughput)
-    doubt = equivalent.doubt[profile]
+    if given.exclusions is not None:
+        throughput = np.where(given.exclusions.configuration, 0.0, throughput)
+    doubt = given.equivalent.doubt[profile]
     held = jobs.ints("configuration")
     demand = table.demand[profile]
     if caps is not None:
@@ -372,3 +351,55 @@ def _leftover(
         free,
     )
     return leftover
+
+
+def _avoid_moves(given: RoundInputs, partial_choice: PartialChoice) -> IntArray:
+    """Let jobs stay on their workers if that costs nothing; return ``Choice.turn_of``."""
+    chosen = partial_choice.configuration
+    if given.equivalent.any:
+        swap_equivalent(chosen, given.jobs, given.equivalent, given.exclusions, given.caps)
+    turn_of: IntArray = np.full(len(given.jobs), NONE, dtype=np.int64)
+    if (~given.eligible | (chosen != NONE) | (partial_choice.pair != NONE)).all():
+        turn_of = suppress_moves(
+            chosen,
+            partial_choice.free,
+            given.jobs,
+            given.table,
+            given.equivalent,
+            length_s=given.length_s,
+            negligible=NEGLIGIBLE,
+            caps=given.caps,
+        )
+        turn_of[~partial_choice.charged] = NONE
+    return turn_of
+
+
+def _charge_protected(
+    given: RoundInputs, partial_choice: PartialChoice, offers: _Offers, turn_of: IntArray
+) -> BoolArray:
+    """Charge protected jobs for workers that others wait for; return ``Choice.beyond``."""
+    if given.kept is None:
+        return np.zeros(len(given.jobs), dtype=bool)
+    return partial_choice.charge_kept(
+        given.kept,
+        offers.found,
+        wanted=offers.wanted,
+        turn_of=turn_of,
+        jobs=given.jobs,
+        pairs=given.pairs,
+        table=given.table,
+    )
+
+
+def _without_room(
+    given: RoundInputs, partial_choice: PartialChoice, offers: _Offers
+) -> BoolArray | None:
+    """Return (N,) jobs without room in their quotas for the single configuration they held."""
+    caps, held = given.caps, offers.held
+    if caps is None:
+        return None
+    rows = np.flatnonzero(held != NONE)
+    lacks = caps.held(caps.group[rows], given.table.demand[offers.profile[rows], held[rows]])
+    full = np.zeros(len(held), dtype=bool)
+    full[rows] = (lacks > partial_choice.free[partial_choice.types :]).any(axis=1)
+    return full

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from scheduler.domain.arrays import BoolArray, IntArray
-    from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.lease import Leases
     from scheduler.engine.rounds.choose_round import Choice
     from scheduler.engine.tables.leases import PlannedLease
@@ -78,11 +77,10 @@ class RoundReasons(WhyGranted):
         choice: the choice; it does not change any more.
         triggers: facts since the last choice, oldest first.
         round_number: of the round.
-        table: configurations by profile.
         takers: lease -> planned leases that wait for its workers; filled later.
         is_round: whether a whole round was planned, in which all jobs compete; if not, only idle
             workers were served.
-        unfunded: (N,) jobs without budget; None for no jobs.
+        unfunded: (N,) jobs without budget.
     """
 
     def __init__(
@@ -91,14 +89,13 @@ class RoundReasons(WhyGranted):
         triggers: Sequence[Occasion],
         *,
         round_number: int,
-        table: ConfigurationTable,
         takers: Mapping[int, Iterable[PlannedLease]],
         is_round: bool,
-        unfunded: BoolArray | None = None,
+        unfunded: BoolArray,
     ) -> None:
-        self._unfunded = unfunded
+        self._unfunded = unfunded if unfunded.any() else None
         self._round_number, self._occasions, self._choice = round_number, triggers, choice
-        self._table, self._takers, self._is_round = table, takers, is_round
+        self._table, self._takers, self._is_round = choice.inputs.table, takers, is_round
 
     def of_grant(self, plan: PlannedLease) -> Cause:
         """Return why a lease is granted."""
@@ -174,13 +171,14 @@ class RoundReasons(WhyGranted):
     ) -> tuple[Ground, float | None]:
         """Return why a job that is due comes after another job that is due."""
         choice, further_s = self._choice, other[2] - own[2]
+        shorter = choice.inputs.may_use_remaining_work
         if other[0] and not own[0]:
             return _URGENCY[other[:2]], further_s
-        if choice.follow_exactly or own[0]:
+        if choice.inputs.band.follow_exactly or own[0]:
             return (Ground.BEHIND, further_s) if further_s > 0 else (Ground.NO_FIT, None)
         if choice.left_s[rival] >= choice.left_s[row]:
             return Ground.NO_FIT, None
-        return (Ground.SHORTER if choice.may_use_remaining_work else Ground.SERVED_LESS), None
+        return (Ground.SHORTER if shorter else Ground.SERVED_LESS), None
 
     def _lag(self, row: int) -> _Lag | None:
         """Return the lag of a job behind X without this round; None if it is not due."""

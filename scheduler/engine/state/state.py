@@ -190,6 +190,12 @@ class State:
             taken + held_by_plans(caps, jobs=self.jobs, book=self.book, fleet=self.fleet)
         )
 
+    @property
+    def usage_s(self) -> FloatArray | None:
+        """(E,) decayed worker-seconds of each entity; None if usage is not counted."""
+        usage = self.usage
+        return usage.of(len(self.entities)).copy() if usage.half_life_s else None
+
     def workers_for(self, pinned: BoolArray) -> BoolArray:
         """Return (W,) the workers that all other jobs compete for."""
         grantable = self.fleet.grantable

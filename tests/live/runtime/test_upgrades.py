@@ -5,8 +5,7 @@ import pytest
 from scheduler.control.facts.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.control.state.owners import Owners
 from scheduler.domain.lease_life import EndReason
-from scheduler.engine import version
-from scheduler.engine.engine import Engine
+from scheduler.engine import engine, version
 from scheduler.errors import StoreFullError
 from simulator.world.nodes import Mishap
 
@@ -30,7 +29,7 @@ def idle_rules(monkeypatch):
     """Return a function that puts rules in force under which no idle worker is granted."""
 
     def begin():
-        monkeypatch.setattr(Engine, "_serve", lambda _self: None)
+        monkeypatch.setattr(engine, "serve_idle_workers", lambda _state: None)
 
     return begin
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from policies.testing import make_table
 from scheduler.domain.jobs.job import Job
-from scheduler.engine.rounds.choose_round import choose_round
+from scheduler.engine.rounds.choose_round import RoundInputs, choose_round
 from scheduler.engine.rounds.equivalence import EquivalentConfigurations
 from scheduler.engine.rounds.round_milp import SearchSchedule
 from scheduler.engine.rounds.urgency import Band
@@ -145,17 +145,18 @@ def credit_mechanism(
         jobs["charged"][:] = held != NONE
         jobs["status"][:] = np.where(held != NONE, RUNNING, 0)
         choice = choose_round(
-            jobs,
-            PairTable(),
-            table,
-            alike,
-            eligible=eligible,
-            free=free,
-            length_s=1.0,
-            lead_s=0.0,
-            keep_bonus_s=keep_bonus,
-            band=band,
-            search=search,
+            RoundInputs(
+                jobs=jobs,
+                pairs=PairTable(),
+                table=table,
+                equivalent=alike,
+                eligible=eligible,
+                free=free,
+                length_s=1.0,
+                keep_bonus_s=keep_bonus,
+                band=band,
+                search=search,
+            )
         )
         search.note(choice.searched)
         if searches is not None:

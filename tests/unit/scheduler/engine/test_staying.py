@@ -12,7 +12,7 @@ from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
-from scheduler.engine.rounds.choose_round import choose_round
+from scheduler.engine.rounds.choose_round import RoundInputs, choose_round
 from scheduler.engine.rounds.equivalence import EquivalentConfigurations
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
@@ -172,16 +172,17 @@ def rounds(draw):
 
 def choose(jobs, table, equivalent, capacity):
     return choose_round(
-        jobs,
-        PairTable(),
-        table,
-        equivalent,
-        eligible=np.ones(len(jobs), dtype=bool),
-        free=capacity,
-        length_s=100.0,
-        lead_s=0.0,
-        keep_bonus_s=50.0,
-        band=EngineSettings(round_length_s=100.0).band(follow_exactly=False),
+        RoundInputs(
+            jobs=jobs,
+            pairs=PairTable(),
+            table=table,
+            equivalent=equivalent,
+            eligible=np.ones(len(jobs), dtype=bool),
+            free=capacity,
+            length_s=100.0,
+            keep_bonus_s=50.0,
+            band=EngineSettings(round_length_s=100.0).band(follow_exactly=False),
+        )
     )
 
 
