@@ -195,6 +195,13 @@ class Control:
 
     def decide(self, transaction: Transaction) -> Decision:
         """Find the timers and checks that are due, call the engine, and return the decision."""
+        self._note_due(transaction)
+        if self.changes(transaction):
+            return self._step(transaction)
+        return self._decision(transaction, told=self._number_desired_sets())
+
+    def _note_due(self, transaction: Transaction) -> None:
+        """Add the timers and checks that are due to a transaction."""
         state = self.state
         timers = state.leases.timers
         due = [name for name, at_s in timers.items() if at_s <= transaction.now_s]
@@ -203,15 +210,6 @@ class Control:
         run_periodic_checks(state, transaction)
         if looks:
             check_node_health(state, transaction)
-        if self.changes(transaction):
-            return self._step(transaction)
-        return Decision(
-            now_s=transaction.now_s,
-            answers=tuple(transaction.answers),
-            told=self._number_desired_sets(),
-            launches=transaction.launches,
-            warnings=transaction.warnings,
-        )
 
     def changes(self, transaction: Transaction) -> bool:
         """Return whether a transaction changes anything that must be stored."""
@@ -223,45 +221,74 @@ class Control:
         )
 
     def _step(self, transaction: Transaction) -> Decision:
+        """Call the engine once, and follow its commands."""
         state = self.state
         flush_progress(state, transaction)
-        events = transaction.ordered()
-        now = transaction.now_s = max(transaction.now_s, state.engine.now_s)
-        rounds = state.engine.round_number
-        commands = with_reasons(transaction, state.engine.handle(*events, now=now))
-        joined = state.nodes.follow(state.engine.cluster, now_s=now)
+        events, rounds = transaction.ordered(), state.engine.round_number
+        # 1. The engine decides.
+        commands = self._call_engine(transaction, events)
+        now_s = transaction.now_s
+        # 2. Nodes and jobs follow it, and what they are counted for.
+        joined = state.nodes.follow(state.engine.cluster, now_s=now_s)
         ended = update_job_records(state, transaction, commands)
         count_ended(state, transaction.attempts.values())
         after_step(state, transaction, joined, ended)
+        # 3. Rows are made before the leases that they describe are gone.
         rows = self._rows(transaction, commands)
-        if not state.engine.question_open and any(
-            isinstance(event, ev.AllocationComputed) for event in events
-        ):
-            jobs = state.engine.jobs
-            state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
-        apply_lease_commands(state, events, commands, now)
+        self._keep_baseline(events)
+        # 4. Leases follow, and reports that waited for the engine.
+        apply_lease_commands(state, events, commands, now_s)
         for fact in transaction.met:
             store_report(state, transaction, fact)
+        # 5. What is gone is dropped, and changed desired sets get their numbers.
+        self._drop_gone(transaction, ended)
+        state.leases.changed.update(transaction.removed, (node.name for node in joined))
+        questions = [c for c in commands if isinstance(c, do.ComputeAllocation)]
+        return self._decision(
+            transaction,
+            events=events,
+            rows=rows,
+            is_stored=True,
+            question=questions[-1] if questions else None,
+            told=self._number_desired_sets(),
+            commands=commands,
+            ended=ended,
+            is_new_round=state.engine.round_number != rounds,
+        )
+
+    def _call_engine(
+        self, transaction: Transaction, events: Sequence[ev.Event]
+    ) -> Sequence[do.Command]:
+        """Let the engine handle events, and return its commands with their reasons."""
+        engine = self.state.engine
+        transaction.now_s = max(transaction.now_s, engine.now_s)
+        return with_reasons(transaction, engine.handle(*events, now=transaction.now_s))
+
+    def _keep_baseline(self, events: Sequence[ev.Event]) -> None:
+        """Keep the jobs' credit at a policy's answer, from which its view counts."""
+        state = self.state
+        answered = any(isinstance(event, ev.AllocationComputed) for event in events)
+        if answered and not state.engine.question_open:
+            jobs = state.engine.jobs
+            state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
+
+    def _drop_gone(self, transaction: Transaction, ended: Sequence[JobRecord]) -> None:
+        """Drop removed nodes, and the failures of jobs that have ended."""
+        state = self.state
         for name in transaction.removed:
             state.nodes.remove(name)
             state.health.drop_node(name)
         for record in ended:
             state.health.failures.pop(record.job_id, None)
-        state.leases.changed.update(transaction.removed, (node.name for node in joined))
-        questions = [c for c in commands if isinstance(c, do.ComputeAllocation)]
+
+    def _decision(self, transaction: Transaction, **found: Any) -> Decision:
+        """Return a decision with what every decision has."""
         return Decision(
-            now_s=now,
-            events=events,
-            rows=rows,
-            is_stored=True,
+            now_s=transaction.now_s,
             answers=tuple(transaction.answers),
-            question=questions[-1] if questions else None,
-            told=self._number_desired_sets(),
-            commands=commands,
-            ended=ended,
             launches=transaction.launches,
             warnings=transaction.warnings,
-            is_new_round=state.engine.round_number != rounds,
+            **found,
         )
 
     def _rows(self, transaction: Transaction, commands: Sequence[do.Command]) -> Projections:
