@@ -92,6 +92,7 @@ class Takeover:
         recovered = await asyncio.to_thread(self.store.load)
         self._compare_clocks(await asyncio.to_thread(self.store.server_s))
         self._check_clock(max((e.now_s for e in recovered.entries), default=0.0))
+        self._check_time()
         self.clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
         now_s = self.clock.now_s()
         state = await asyncio.to_thread(
@@ -107,7 +108,6 @@ class Takeover:
         await asyncio.to_thread(self._look_at_policy, state.policy, now_s)
         head = await asyncio.to_thread(self.store.head)
         self._check_clock(state.engine.now_s)
-        self._check_time()
         self.clock.never_before(state.engine.now_s)
         driver = Driver(
             control=Control(state),
@@ -160,13 +160,14 @@ class Takeover:
         """Refuse to lead with a time that was taken from a wrong clock, which is right by now.
 
         Raises:
-            WrongClockError: the scheduler's time is ahead of this machine's clock.
+            WrongClockError: the scheduler's time is far from this machine's clock.
         """
-        ahead_s = self.clock.now_s() - self.clock.wall_s()
-        if ahead_s > FAR_AHEAD_S and not self.after_set_back:
+        off_s = self.clock.wall_s() - self.clock.now_s()
+        if abs(off_s) > FAR_AHEAD_S and not self.after_set_back:
+            way = "forward" if off_s > 0 else "back"
             raise WrongClockError(
-                f"this machine's clock was set back by {ahead_s:.0f} s while this scheduler took "
-                "over. It tries again with the clock's present time"
+                f"this machine's clock was set {way} by {abs(off_s):.0f} s while this scheduler "
+                "took over. It tries again with the clock's present time"
             )
 
     def _check_clock(self, written_s: float) -> None:

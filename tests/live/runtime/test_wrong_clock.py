@@ -20,13 +20,14 @@ def test_nobody_leads_with_a_clock_far_from_that_of_the_database(live, off_s, si
     live(story)
 
 
-def test_nobody_leads_with_the_time_of_a_clock_that_was_set_back_at_the_takeover(live):
+@pytest.mark.parametrize(("off_s", "way"), [(HOURS_S, "forward"), (-HOURS_S, "back")])
+def test_nobody_leads_with_the_time_of_a_clock_that_was_set_at_the_takeover(live, off_s, way):
     async def story(stage):
         await stage.crash()
-        right_s = stage.clock.now_s()
-        stage.clock.advance(right_s + HOURS_S)
+        stage.clock.advance(stage.clock.now_s() + HOURS_S)
+        right_s = stage.clock.now_s() + off_s
         stage.clock.wall_s = lambda: right_s
-        with pytest.raises(WrongClockError, match="set back by 10800 s"):
+        with pytest.raises(WrongClockError, match=f"set {way} by 10800 s"):
             await stage.start()
         del stage.clock.wall_s
         await stage.start()
