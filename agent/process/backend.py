@@ -31,7 +31,7 @@ from agent.lease_record import tenant_of
 from agent.logs.log_files import SENT, make_log_folder
 from agent.logs.matching import Matching
 from agent.process.beside import LocalCommand
-from agent.process.cells.confinement import DOOR, discard_folder, reach
+from agent.process.cells.confinement import DOOR, discard_folder, path_for_agent
 from agent.process.clearing import Clearing
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.process.environment import Places, process_environment
@@ -350,7 +350,7 @@ class ProcessBackend(IsolatedBackend[Record]):
 
             path = Path(lease.working_dir, lease.progress_file)
             work = Path(lease.working_dir)
-            file = reach(record.uid, path, folder=record.folder.path, work=work)
+            file = path_for_agent(record.uid, path, folder=record.folder.path, work=work)
             record.steps_file = StepsFile(file, on_settled=settled)
         if lease.progress_regex is not None:
             record.watch = self._matching.watch(

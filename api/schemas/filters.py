@@ -26,7 +26,7 @@ def with_filters(route: Route) -> Route:
     return route
 
 
-def selecting() -> dict[str, tuple[Any, Any]]:
+def selector_fields() -> dict[str, tuple[Any, Any]]:
     """Return the fields of a selector: type and field by name."""
     return {
         one.name: (_body_type(one), Field([] if one.most else None, description=one.selects))

@@ -20,7 +20,7 @@ from api.schemas.fields import (
     Weight,
     type_of,
 )
-from api.schemas.filters import selecting
+from api.schemas.filters import selector_fields
 from planner.learning.goodput import BatchLimits, splits_of
 from scheduler.control.facts.requests import JobAction
 from scheduler.domain.jobs.fields import Asked, Number, Word
@@ -320,7 +320,7 @@ else:
         __base__=SelectorForm,
         __module__=__name__,
         __doc__="Which jobs are meant: those that pass every field that is given; at least one is.",
-        **selecting(),
+        **selector_fields(),
         labels=(Labels, Field({}, description="every one of these")),
     )
 

@@ -12,7 +12,7 @@ import typer
 from leasehold.config.agent_settings import AgentConfig
 from leasehold.config.load import load_agent_config, load_config
 from leasehold.config.settings import ServerConfig
-from leasehold.config.show import as_text, reference, rows
+from leasehold.config.show import as_text, reference_tables, setting_rows
 
 if TYPE_CHECKING:
     from leasehold.config.load import Loaded
@@ -50,7 +50,8 @@ def show(
     loaded = _loaded(config, agent=agent)
     if as_json:
         settings = {
-            key: {"value": _plain(value), "origin": origin} for key, value, origin in rows(loaded)
+            key: {"value": _plain(value), "origin": origin}
+            for key, value, origin in setting_rows(loaded)
         }
         typer.echo(json.dumps(settings, indent=2))
         return
@@ -58,7 +59,7 @@ def show(
     from rich.table import Table  # noqa: PLC0415 - only for tables
 
     table = Table("setting", "value", "origin", box=None, header_style="bold")
-    for key, value, origin in rows(loaded):
+    for key, value, origin in setting_rows(loaded):
         table.add_row(key, as_text(value), origin, style="dim" if origin == "default" else None)
     console = Console()
     (console if console.is_terminal else Console(width=_UNBOUNDED)).print(table)
@@ -76,7 +77,7 @@ def check(
 @app.command("reference")
 def show_reference(*, agent: OfAgent = False) -> None:
     """Print every setting with its default and variable, as Markdown."""
-    sys.stdout.write(reference(AgentConfig if agent else ServerConfig))
+    sys.stdout.write(reference_tables(AgentConfig if agent else ServerConfig))
 
 
 def _loaded(path: str | None, *, agent: bool) -> Loaded[Any]:

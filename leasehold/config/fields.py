@@ -149,7 +149,7 @@ def _described(root: Any) -> dict[str, SettingInfo]:
     return found
 
 
-def holder(key: str, settings: Mapping[str, SettingInfo]) -> str | None:
+def setting_with_names(key: str, settings: Mapping[str, SettingInfo]) -> str | None:
     """Return the setting that takes names with values and of which a key is one."""
     takers = (known for known, info in settings.items() if info.kind is Mapping)
     return next((known for known in takers if key.startswith(f"{known}.")), None)

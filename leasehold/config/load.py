@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.config.agent_settings import AgentConfig, check_agent
-from leasehold.config.fields import describe, holder
-from leasehold.config.plausibility import check, check_files, derive, remarks
+from leasehold.config.fields import describe, setting_with_names
+from leasehold.config.plausibility import check, check_files, fill_derived, remarks_on
 from leasehold.config.settings import ServerConfig
 from leasehold.config.sources import Given, SettingSource, from_environment, from_file, from_flags
 from scheduler.errors import ConfigError
@@ -77,7 +77,7 @@ def load_config(
         environment=environment,
         flags=flags,
         texts=texts,
-        derive=derive,
+        derive=fill_derived,
         check=all_checks,
     )
 
@@ -138,7 +138,7 @@ def _load(
         path=file,
         warnings=(
             *(warning for source in sources for warning in source.warnings),
-            *remarks(config, origins),
+            *remarks_on(config, origins),
         ),
     )
 
@@ -174,7 +174,7 @@ def _build(root: type[C], given: Mapping[str, Given]) -> C:
         if key in settings:
             flat[key] = one.value
             continue
-        taker = holder(key, settings)
+        taker = setting_with_names(key, settings)
         assert taker is not None
         flat.setdefault(taker, {})[key.removeprefix(f"{taker}.")] = one.value
     changes: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from api.auth.identity import ALGORITHMS, is_safe_url, parse_grant
 from leasehold.config.secret_files import read_given_token
-from leasehold.config.sources import mask
+from leasehold.config.sources import mask_secrets
 from policies.registry import make_policy
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import LARGEST_UID
@@ -30,7 +30,9 @@ _BUNDLED = "bundled"
 LEAST_TIMEOUT_S: Final = 30.0
 
 
-def derive(config: ServerConfig, environment: Mapping[str, str]) -> tuple[ServerConfig, set[str]]:
+def fill_derived(
+    config: ServerConfig, environment: Mapping[str, str]
+) -> tuple[ServerConfig, set[str]]:
     """Fill in what follows from other settings; returns the keys that were filled in, too."""
     derived: set[str] = set()
     if config.state_dir is None:
@@ -67,18 +69,18 @@ def _advertised(config: ServerConfig) -> str:
     return f"{'https' if server.tls_cert else 'http'}://{shown}:{server.port}"
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """Return the parts of a text that are separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+def split_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
     """Return addresses and networks that are separated by commas.
 
     Raises:
         ValueError: one is malformed.
     """
-    return tuple(ipaddress.ip_network(part) for part in words(text))
+    return tuple(ipaddress.ip_network(part) for part in split_words(text))
 
 
 def is_loopback(host: str) -> bool:
@@ -109,7 +111,7 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
         yield f"{origins[key]}: {key}: {problem}"
 
 
-def remarks(config: object, origins: Mapping[str, str]) -> Iterator[str]:
+def remarks_on(config: object, origins: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for everything that works, and not as one would think, with its origin."""
     leases = getattr(config, "leases", None)  # an agent has no such section
     if leases is not None and leases.node_timeout_s < LEAST_TIMEOUT_S:
@@ -175,7 +177,7 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
         given = "server.tls_cert" if server.tls_key is None else "server.tls_key"
         yield given, f"TLS needs {missing} too"
     try:
-        networks(server.trusted_proxies)
+        split_networks(server.trusted_proxies)
     except ValueError as error:
         yield (
             "server.trusted_proxies",
@@ -191,7 +193,7 @@ def _check_tracing(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 def _check_webhooks(config: ServerConfig) -> Iterator[tuple[str, str]]:
     try:
-        networks(",".join(config.webhooks.allowed_networks))
+        split_networks(",".join(config.webhooks.allowed_networks))
     except ValueError as error:
         yield "webhooks.allowed_networks", f"{error}; give networks such as 10.0.0.0/8"
 
@@ -271,7 +273,7 @@ def _check_places(config: ServerConfig) -> Iterator[tuple[str, str]]:
         yield (
             "store.url",
             (
-                f"'{mask('store.url', url)}' names no database; give sqlite:///PATH or "
+                f"'{mask_secrets('store.url', url)}' names no database; give sqlite:///PATH or "
                 "postgresql://USER:PASSWORD@HOST/DATABASE"
             ),
         )
@@ -288,7 +290,7 @@ def _url_problem(url: str) -> str:
     try:
         urlsplit(url).port  # noqa: B018 - it raises
     except ValueError as error:
-        return f"'{mask('store.url', url)}' is no URL: {error}"
+        return f"'{mask_secrets('store.url', url)}' is no URL: {error}"
     return ""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.config.fields import describe
 from leasehold.config.settings import ServerConfig
-from leasehold.config.sources import mask
+from leasehold.config.sources import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from leasehold.config.load import Loaded
 
 
-def rows(loaded: Loaded[Any]) -> Iterator[tuple[str, Any, str]]:
+def setting_rows(loaded: Loaded[Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield (key, value, origin) of every setting; passwords are masked."""
     for key in describe(type(loaded.config)):
         value: Any = loaded.config
         for part in key.split("."):
             value = getattr(value, part)
         if isinstance(value, str):
-            value = mask(key, value)
+            value = mask_secrets(key, value)
         yield key, dict(value) if isinstance(value, Mapping) else value, loaded.origins[key]
 
 
@@ -42,7 +42,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value)
 
 
-def reference(root: type[Any] = ServerConfig) -> str:
+def reference_tables(root: type[Any] = ServerConfig) -> str:
     """Return every setting of a configuration as tables in Markdown, one for each section."""
     lines: list[str] = []
     section = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leasehold.config.fields import SettingInfo, describe, holder
+from leasehold.config.fields import SettingInfo, describe, setting_with_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,7 +151,7 @@ def _take(
             "next release refuses it"
         )
         return
-    if known is None and holder(key, settings):
+    if known is None and setting_with_names(key, settings):
         if isinstance(value, str):
             source.values[key] = Given(value=value, origin=origin)
         else:
@@ -163,7 +163,9 @@ def _take(
     try:
         taken = known.read(value) if text else known.check(value)
     except ValueError as error:
-        source.problems.append(f"{shown}: {mask(key, repr(value))} is not allowed; give {error}")
+        source.problems.append(
+            f"{shown}: {mask_secrets(key, repr(value))} is not allowed; give {error}"
+        )
         return
     source.values[key] = Given(value=taken, origin=origin)
 
@@ -193,7 +195,7 @@ def _unknown(root: type[Any], key: str, settings: Mapping[str, SettingInfo]) -> 
     return f"there is no setting '{key}'{hint}"
 
 
-def mask(key: str, text: str) -> str:
+def mask_secrets(key: str, text: str) -> str:
     """Return a setting's text without its secrets: a database's password, keys."""
     if key == "secrets.keys":
         return "***"

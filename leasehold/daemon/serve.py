@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from api.app import create_app
 from leasehold.config.decisions import policy_choice
-from leasehold.config.plausibility import networks
-from leasehold.config.sources import mask
+from leasehold.config.plausibility import split_networks
+from leasehold.config.sources import mask_secrets
 from leasehold.daemon.forecasts import SimulatedForecaster
 from leasehold.daemon.http.connections import more_descriptors
 from leasehold.daemon.http.server import HttpServer, bind, url_of
@@ -206,7 +206,7 @@ def _post(config: ServerConfig) -> WebPost:
     given = config.webhooks
     try:
         return WebPost(
-            allowed=networks(",".join(given.allowed_networks)),
+            allowed=split_networks(",".join(given.allowed_networks)),
             timeout_s=given.timeout_s,
             ca_file=given.ca_file,
         )
@@ -368,7 +368,7 @@ def banner(config: ServerConfig, running: Running, *, version: str) -> str:
     """Return the text at the daemon's start: address, store, policy and token."""
     lines = [
         f"Leasehold {version} listens on {running.url}",
-        f"  store   {mask('store.url', config.store.url or '')}",
+        f"  store   {mask_secrets('store.url', config.store.url or '')}",
         f"  policy  {_policy_line(config, running)}",
         f"  state   {running.state_dir}",
     ]

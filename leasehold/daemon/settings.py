@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from api.settings import ApiSettings, RateLimit, RequestSettings
 from leasehold.config.decisions import control_settings
-from leasehold.config.plausibility import words
+from leasehold.config.plausibility import split_words
 from scheduler.control.state.settings import ControlSettings
 from scheduler.operator_settings import RetentionSettings, values_of
 from scheduler.runtime.settings import RuntimeSettings
@@ -36,7 +36,7 @@ def api_settings(config: ServerConfig) -> ApiSettings:
 def _hosts(server: ServerSection) -> frozenset[str]:
     """Return under which names a scheduler without tokens may be called."""
     advertised = urlsplit(server.advertise or "").hostname or ""
-    names = {*words(server.hosts), server.host, advertised}
+    names = {*split_words(server.hosts), server.host, advertised}
     return frozenset(name.lower().strip("[]") for name in names if name)
 
 

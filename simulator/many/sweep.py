@@ -160,7 +160,7 @@ class Point:
     seeds: int
 
 
-def curves(results: Iterable[CellResult], key: str) -> dict[str, list[Point]]:
+def curves_by_policy(results: Iterable[CellResult], key: str) -> dict[str, list[Point]]:
     """Return a figure against the rate, by policy in order of first appearance.
 
     Cells in which the figure is unknown are left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.many.sweep import curves
+from simulator.many.sweep import curves_by_policy
 from simulator.report.charts import policy_line
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.report.page import fill_page
@@ -39,7 +39,7 @@ def write_sweep_report(results: Sequence[CellResult], path: Path, *, subtitle: s
         {
             "title": "Leasehold sweep",
             "subtitle": html.escape(subtitle),
-            "table": _table(curves(results, "average_jct_s")),
+            "table": _table(curves_by_policy(results, "average_jct_s")),
         },
         {
             "figures": {
@@ -53,7 +53,7 @@ def write_sweep_report(results: Sequence[CellResult], path: Path, *, subtitle: s
 
 def _figure(results: Sequence[CellResult], key: str, title: str, factor: float) -> dict[str, Any]:
     traces: list[dict[str, Any]] = []
-    for index, (policy, points) in enumerate(curves(results, key).items()):
+    for index, (policy, points) in enumerate(curves_by_policy(results, key).items()):
         traces += _curve(index, policy, points, factor)
     layout = {
         "xaxis": {"title": {"text": "arrival rate (jobs per hour)"}},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scheduler.control.facts.requests import ProjectLimits
 from scheduler.domain.quota import IdleQuota
 from scheduler.errors import InputError
-from traces.readers.header_csv import suggestion
+from traces.readers.header_csv import suggest_name
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def limits_of(name: str, given: Any) -> ProjectLimits:
     faults = [
         f"'{key}' is {value!r}; {_WANTED[key]}"
         if key in LIMITS
-        else f"unknown key '{key}'{suggestion(str(key), LIMITS)}; known are {', '.join(LIMITS)}"
+        else f"unknown key '{key}'{suggest_name(str(key), LIMITS)}; known are {', '.join(LIMITS)}"
         for key, value in given.items()
         if key not in LIMITS or not _fits(key, value)
     ]

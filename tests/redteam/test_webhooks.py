@@ -16,7 +16,7 @@ import pytest
 from real_service import running_service
 
 from leasehold.cli.local.secrets import new_key_file
-from leasehold.config.plausibility import networks
+from leasehold.config.plausibility import split_networks
 from leasehold.daemon import webhook_post
 from leasehold.daemon.webhook_post import WebPost, is_public
 from leasehold_testing.receivers import answering, receiving
@@ -24,7 +24,7 @@ from scheduler.errors import InputError
 
 pytestmark = pytest.mark.redteam
 
-HERE = networks("127.0.0.0/8")
+HERE = split_networks("127.0.0.0/8")
 METADATA = "http://169.254.169.254/latest/meta-data/iam/security-credentials/"
 
 

@@ -64,7 +64,7 @@ class HeaderCsv:
         known = tuple(dict.fromkeys((*required, *(self.header if optional is None else optional))))
         for column in self.header:
             if column not in known:
-                hint = f"unknown column{suggestion(column, known)}; known are {', '.join(known)}"
+                hint = f"unknown column{suggest_name(column, known)}; known are {', '.join(known)}"
                 raise TraceError(hint, path=self.path, line=line, field=column)
             if self.header.count(column) > 1:
                 hint = "the column is there twice; keep one"
@@ -97,7 +97,7 @@ def _split(lines: list[str], path: str, skipped: int) -> Iterator[tuple[int, lis
         yield line, fields
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return a suggestion for a name that is close to a known one, or that lacks its unit.
 
     Args:

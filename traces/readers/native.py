@@ -13,7 +13,7 @@ from scheduler.domain.jobs.spec import DEFAULT_PROJECT
 from scheduler.errors import TraceError
 from traces.files import Line, atomic_writer
 from traces.formats import TraceFormat
-from traces.readers.header_csv import HeaderCsv, columns_of, suggestion
+from traces.readers.header_csv import HeaderCsv, columns_of, suggest_name
 from traces.trace import CHECKPOINTS, CONDITIONS, ParsedTrace, TraceJob
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _strings(content: str, line: Line) -> dict[str, str]:
     for name, given in row.items():
         value = _plain(name, given)
         if name not in FIELDS:
-            hint = suggestion(name, FIELDS)
+            hint = suggest_name(name, FIELDS)
             line.fail(
                 f"unknown field{hint}; known are {', '.join(FIELDS)}", field=name, value=value
             )

@@ -162,7 +162,7 @@ class Confinement:
         return Path(lease.working_dir).parent == self.state_dir / "work"
 
 
-def reach(uid: int | None, path: Path, *, folder: Path, work: Path) -> Reach:
+def path_for_agent(uid: int | None, path: Path, *, folder: Path, work: Path) -> Reach:
     """Return how the agent reaches a path of a job.
 
     Args:

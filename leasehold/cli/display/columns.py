@@ -87,7 +87,7 @@ def column_of(heading: str, cells: Sequence[str], *, whole: bool = False) -> Col
     )
 
 
-def fitting(
+def fit_columns(
     columns: Sequence[Column], spare: Sequence[str], *, width: int, wrapped: bool
 ) -> list[Column]:
     """Return the columns that have content; drop spare ones until the rest fits a width.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from leasehold.cli.display.columns import column_of, fitting, laid_out
+from leasehold.cli.display.columns import column_of, fit_columns, laid_out
 from leasehold.cli.display.terminal import fit_for_terminal
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _escaped(text: str) -> str:
     return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def remark(text: str) -> None:
+def print_remark(text: str) -> None:
     """Print a remark on stderr, apart from the result."""
     sys.stderr.write(f"leasehold: {fit_for_terminal(text)}\n")
     sys.stderr.flush()
@@ -122,14 +122,14 @@ def table(
     """
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
-    cells = [[plain(cell) for cell in row] for row in rows]
+    cells = [[plain_cell(cell) for cell in row] for row in rows]
     columns = [
         column_of(heading, [row[i] for row in cells], whole=i == 0)
         for i, heading in enumerate(headings)
     ]
     width = console().width
     if spare is not None and cells:
-        columns = fitting(columns, spare, width=width, wrapped=wrapped)
+        columns = fit_columns(columns, spare, width=width, wrapped=wrapped)
     made = Text(no_wrap=True, overflow="ignore")
     for place, row in enumerate(laid_out(columns, width=width)):
         for line in row:
@@ -146,18 +146,18 @@ def table(
     return made
 
 
-def plain(value: object) -> str:
+def plain_cell(value: object) -> str:
     """Write a cell: no control characters, so that a job's name cannot paint the terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return number(value)
+        return format_number(value)
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Write a figure with three digits or, if it is large, as a whole number."""
     if value is None:
         return ""
@@ -166,12 +166,12 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def percent(fraction: float | None) -> str:
+def format_percent(fraction: float | None) -> str:
     """Write a fraction as a percentage."""
     return "" if fraction is None else f"{fraction:.0%}"
 
 
-def pairs(mapping: dict[str, Any] | None) -> str:
+def format_pairs(mapping: dict[str, Any] | None) -> str:
     """Write a mapping on one line; empty values are left out."""
     given = ((key, _in_words(value)) for key, value in (mapping or {}).items())
     return " ".join(f"{key}={text}" for key, text in given if text)
@@ -180,10 +180,10 @@ def pairs(mapping: dict[str, Any] | None) -> str:
 def _in_words(value: object) -> str:
     """Write a value of any structure; for a list of mappings, the last one and the count."""
     if isinstance(value, dict):
-        return ",".join(f"{plain(key)}:{_in_words(part)}" for key, part in value.items())
+        return ",".join(f"{plain_cell(key)}:{_in_words(part)}" for key, part in value.items())
     if not isinstance(value, list | tuple):
-        return plain(value)
+        return plain_cell(value)
     if value and isinstance(value[-1], dict):
-        last = pairs(value[-1])
+        last = format_pairs(value[-1])
         return f"({last})" if len(value) == 1 else f"{len(value)}, the last: ({last})"
     return ",".join(map(_in_words, value))

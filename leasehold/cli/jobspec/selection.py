@@ -89,7 +89,7 @@ def _option(known: Filter) -> Any:
     )
 
 
-def asked(given: Mapping[str, Any]) -> dict[str, Any]:
+def requested_filters(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filters of a request from the options of ``with_filters``.
 
     Raises:
@@ -106,7 +106,7 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def chosen(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
+def selection_of(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
     """Return the part of a bulk request that selects the jobs.
 
     Raises:

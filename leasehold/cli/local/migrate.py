@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
 from leasehold.cli.serve_options import exits_clearly, make_config, print_note
-from leasehold.config.sources import mask
+from leasehold.config.sources import mask_secrets
 from leasehold.daemon.serve import migrate as run_migrations
 
 
@@ -28,4 +28,4 @@ def migrate(
     )
     with exits_clearly():
         run_migrations(chosen)
-    print_note(f"{mask('store.url', chosen.store.url or '')} is up to date\n")
+    print_note(f"{mask_secrets('store.url', chosen.store.url or '')} is up to date\n")

@@ -72,7 +72,9 @@ def show(
     infos = describe(policy)
     typer.echo("Parameters:" if infos else "It has no parameters.")
     for info in infos:
-        print_text(f"  {info.name} = {shown(info.default)}   ({_kind(info)})\n      {info.help}")
+        print_text(
+            f"  {info.name} = {format_default(info.default)}   ({_kind(info)})\n      {info.help}"
+        )
 
 
 def summary(name: str, policy: type[Policy]) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def summary(name: str, policy: type[Policy]) -> dict[str, Any]:
     }
 
 
-def shown(value: object) -> str:
+def format_default(value: object) -> str:
     """Return a default as a user would write it after ``--param name=``."""
     if value is None:
         return "none"
@@ -95,9 +97,9 @@ def shown(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:g}"
     if isinstance(value, tuple):
-        return ",".join(shown(item) for item in value) or "(empty)"
+        return ",".join(format_default(item) for item in value) or "(empty)"
     if isinstance(value, Mapping):
-        return ",".join(f"{k}:{shown(v)}" for k, v in value.items()) or "(empty)"
+        return ",".join(f"{k}:{format_default(v)}" for k, v in value.items()) or "(empty)"
     return str(value)
 
 

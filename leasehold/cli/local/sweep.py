@@ -266,9 +266,9 @@ def _print_table(results: Iterable[CellResult]) -> None:
     from rich.table import Table  # noqa: PLC0415 - keeps the start quick
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
-    from simulator.many.sweep import curves  # noqa: PLC0415 - keeps the start quick
+    from simulator.many.sweep import curves_by_policy  # noqa: PLC0415 - keeps the start quick
 
-    by_policy = curves(results, "average_jct_s")
+    by_policy = curves_by_policy(results, "average_jct_s")
     rates = sorted({point.rate_per_hour for points in by_policy.values() for point in points})
     table = Table(box=None, pad_edge=False)
     table.add_column("policy", no_wrap=True)

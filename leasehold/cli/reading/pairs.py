@@ -40,7 +40,7 @@ def parse_figures(items: Iterable[str], *, option: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in parse_pairs(pieces, option=option).items():
         try:
-            found[key] = finite(value)
+            found[key] = parse_number(value)
         except ValueError:
             raise InputError(f"{option} '{key}' is '{value}'; give a finite number") from None
     return found
@@ -66,7 +66,7 @@ def parse_workers(items: Iterable[str], *, option: str) -> dict[str, int]:
     return found
 
 
-def finite(text: str) -> float:
+def parse_number(text: str) -> float:
     """Return a number.
 
     Raises:

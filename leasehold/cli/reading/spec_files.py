@@ -64,10 +64,10 @@ def read_jobs(
     if not jobs:
         raise InputError(f"{name} holds no job; write one with at least `name` and `command`")
     written = [_as_json(job, name) for job in jobs]
-    return [(friendly(job, where=name, mistakes=mistakes), job) for job in written]
+    return [(to_scheduler_form(job, where=name, mistakes=mistakes), job) for job in written]
 
 
-def friendly(
+def to_scheduler_form(
     job: dict[str, Any], *, where: str, mistakes: list[str] | None = None
 ) -> dict[str, Any]:
     """Translate a job from the form of files into the scheduler's form.

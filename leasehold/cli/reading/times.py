@@ -100,7 +100,7 @@ def _moment(text: str, now_s: float, sign: float, name: str) -> float | None:
         except (ValueError, OverflowError):
             return None
     if found_s > LATEST_S:
-        raise InputError(f"{name} is '{text}'; give a time before {written(LATEST_S)}")
+        raise InputError(f"{name} is '{text}'; give a time before {format_given_time(LATEST_S)}")
     return found_s
 
 
@@ -115,12 +115,12 @@ def parse_deadline(text: str, *, name: str) -> dict[str, float]:
     return {"deadline_s": parse_moment(text, now_s=time.time(), name=name)}
 
 
-def written(at_s: float) -> str:
+def format_given_time(at_s: float) -> str:
     """Write a time as people give it: ``2026-08-01T18:00:00+02:00``, in the local zone."""
     return datetime.fromtimestamp(at_s).astimezone().isoformat(timespec="seconds")
 
 
-def span(seconds: float | None) -> str:
+def format_span(seconds: float | None) -> str:
     """Write a span with its two largest units: ``45s``, ``3m20s``, ``2h05m``, ``3d04h``."""
     if seconds is None or not math.isfinite(seconds):
         return ""
@@ -137,28 +137,32 @@ def span(seconds: float | None) -> str:
     return f"{sign}{days}d{h:02d}h"
 
 
-def ago(at_s: float | None, now_s: float) -> str:
+def format_ago(at_s: float | None, now_s: float) -> str:
     """Write how long ago something was, or, with ``in``, when it will be."""
     if at_s is None:
         return ""
-    return f"in {span(at_s - now_s)}" if at_s > now_s + 1 else span(max(now_s - at_s, 0.0))
+    return (
+        f"in {format_span(at_s - now_s)}"
+        if at_s > now_s + 1
+        else format_span(max(now_s - at_s, 0.0))
+    )
 
 
-def moment(at_s: float | None) -> str:
+def format_moment(at_s: float | None) -> str:
     """Write a time in the local zone, to the second."""
     if at_s is None:
         return ""
     return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def when(at_s: float | None, now_s: float) -> str:
+def format_when(at_s: float | None, now_s: float) -> str:
     """Write a time in the local zone, and how far it is from now."""
     if at_s is None:
         return ""
     past = "" if at_s > now_s + 1 else " ago"
-    return f"{moment(at_s)} ({ago(at_s, now_s)}{past})"
+    return f"{format_moment(at_s)} ({format_ago(at_s, now_s)}{past})"
 
 
-def clock(at_s: float) -> str:
+def format_clock(at_s: float) -> str:
     """Write the time of day in the local zone."""
     return datetime.fromtimestamp(at_s).astimezone().strftime("%H:%M:%S")

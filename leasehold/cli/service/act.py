@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import print_json, remark
-from leasehold.cli.jobspec.selection import JobIds, Selector, chosen
+from leasehold.cli.display.output import print_json, print_remark
+from leasehold.cli.jobspec.selection import JobIds, Selector, selection_of
 from leasehold.cli.reading.times import parse_moment
 from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
@@ -49,7 +49,7 @@ def _action(name: JobAction, what: str) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         how = {"reason": reason, "dry_run": dry_run}
-        _act(service, name, chosen(ids, selector), how, as_json=as_json)
+        _act(service, name, selection_of(ids, selector), how, as_json=as_json)
 
     command.__name__, command.__doc__ = name, what
     return remote(command)
@@ -88,7 +88,7 @@ def change(
         body["deadline_s"] = moment_s
     if not body:
         raise InputError("nothing to set; give --weight or --deadline")
-    _finish(service.change_all(**chosen(ids, selector), **body), "changed", as_json=as_json)
+    _finish(service.change_all(**selection_of(ids, selector), **body), "changed", as_json=as_json)
 
 
 def _act(
@@ -114,15 +114,15 @@ def _finish(found: Bulk, done: str, *, as_json: bool) -> None:
     else:
         for acted in found["jobs"]:
             if acted["error"]:
-                remark(f"{acted['job_id']}: {acted['error']}")
+                print_remark(f"{acted['job_id']}: {acted['error']}")
             elif acted["changed"]:
                 typer.echo(f"{acted['job_id']} {done}")
             else:
                 typer.echo(f"{acted['job_id']} unchanged")
         if not found["jobs"]:
-            remark("no job matches")
+            print_remark("no job matches")
     if found["truncated"]:
-        remark("more jobs match than one request acts on; repeat it until none is left")
+        print_remark("more jobs match than one request acts on; repeat it until none is left")
     codes = {acted["code"] for acted in found["jobs"] if acted["error"]}
     if not codes:
         return

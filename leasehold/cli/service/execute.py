@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import plain, print_json_line, remark
+from leasehold.cli.display.output import plain_cell, print_json_line, print_remark
 from leasehold.cli.reading.times import parse_span
 from leasehold.cli.service.submit import COMMAND_KEY, CommandBehindDashes
 from leasehold.cli.session.completion import complete_job
 from leasehold.cli.session.remote import remote
-from leasehold.cli.session.wording import words as wording_of_exec
+from leasehold.cli.session.wording import wording_of as wording_of_exec
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _follow(service: ServiceClient, job: str, exec_id: str, *, as_json: bool) ->
             if as_json:
                 print_json_line({key: found[key] for key in ("exit_code", "problem")})
             elif found["problem"]:
-                remark(plain(found["problem"]))
+                print_remark(plain_cell(found["problem"]))
             return exit_codes.NO_CODE if found["exit_code"] is None else found["exit_code"]
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli.display.output import (
-    number,
-    pairs,
-    percent,
-    plain,
+    format_number,
+    format_pairs,
+    format_percent,
+    plain_cell,
     print_json,
     print_shown,
     table,
@@ -19,9 +19,9 @@ from leasehold.cli.display.output import (
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
-from leasehold.cli.reading.times import clock, moment, span, when
-from leasehold.cli.service.jobs import gpu_use, progress, ran
-from leasehold.cli.session.follow import cause_of, cause_text, figures
+from leasehold.cli.reading.times import format_clock, format_moment, format_span, format_when
+from leasehold.cli.service.jobs import format_run_time, gpu_use, progress
+from leasehold.cli.session.follow import cause_of, cause_text, format_figures
 from leasehold.cli.session.remote import Json, remote
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
     now_s = time.time()
     reason = REASONS.get(found["reason"] or "", found["reason"] or "")
     print_shown(
-        f"{found['job_id']} is {found['status']}" + (f": {plain(reason)}" if reason else ""),
-        f"  {plain(found['message'])}",
+        f"{found['job_id']} is {found['status']}" + (f": {plain_cell(reason)}" if reason else ""),
+        f"  {plain_cell(found['message'])}",
     )
     facts = (
         ("granted", cause_text(found.get("granted"))),
@@ -77,26 +77,27 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         ("trouble", (found.get("trouble") or "").replace("_", " ")),
         ("unblocks", found["unblocks"]),
         ("queue", found["position"] and f"{found['position']} of {found['waiting']}"),
-        ("starts", when(found["starts_s"], now_s)),
-        ("completes", when(found["completes_s"], now_s)),
+        ("starts", format_when(found["starts_s"], now_s)),
+        ("completes", format_when(found["completes_s"], now_s)),
         ("forecast", found["forecast"]),
     )
     for label, value in facts:
         if value:
-            print_shown(f"  {label + ':':<11}{plain(value)}")
+            print_shown(f"  {label + ':':<11}{plain_cell(value)}")
     if ahead := found.get("ahead"):  # older servers do not send it
         print_shown("  right before it in the queue:", *(f"    {_job_ahead(one)}" for one in ahead))
     if tail := found.get("stderr_tail"):  # a server of the previous release does not send it
         print_shown(
-            "  it said last:", *(f"    {plain(line.expandtabs())}" for line in tail.splitlines())
+            "  it said last:",
+            *(f"    {plain_cell(line.expandtabs())}" for line in tail.splitlines()),
         )
 
 
 def _job_ahead(one: forms.JobAhead) -> str:
     name = f"{one['project']}/{one['job_id']}" if one["job_id"] else "a job of another project"
     planned = ", has workers in the next round" if one["is_planned"] else ""
-    behind = f", {span(one['lag_s'])} behind its share" if one["lag_s"] >= 1 else ""
-    return plain(name + planned + behind)
+    behind = f", {format_span(one['lag_s'])} behind its share" if one["lag_s"] >= 1 else ""
+    return plain_cell(name + planned + behind)
 
 
 def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
@@ -113,22 +114,22 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("why", REASONS.get(job["reason"], job["reason"].replace("_", " "))),
         ("running on", where if job["workers"] else ""),
         ("GPU use", gpu_use(job, now_s)),
-        ("lease until", when(job["lease_deadline_s"], now_s)),
+        ("lease until", format_when(job["lease_deadline_s"], now_s)),
         ("job type", job["job_type"]),
         ("scale factor", ", ".join(map(str, counts))),
         ("weight", job["weight"]),
         ("duration" if by_duration else "steps", _work(job, seconds=by_duration)),
-        ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
+        ("allocation", " ".join(f"{k}={format_percent(v)}" for k, v in job["allocation"].items())),
         ("of isolated share", _times(job["share"])),
         ("rho", _rho(job)),
-        ("submitted", when(job["submitted_s"], now_s)),
-        ("started", when(job["started_s"], now_s)),
-        ("finished", when(job["finished_s"], now_s)),
-        ("ran", ran(job)),
-        ("deadline", when(job["deadline_s"], now_s)),
+        ("submitted", format_when(job["submitted_s"], now_s)),
+        ("started", format_when(job["started_s"], now_s)),
+        ("finished", format_when(job["finished_s"], now_s)),
+        ("ran", format_run_time(job)),
+        ("deadline", format_when(job["deadline_s"], now_s)),
         ("attempts", job["attempts"]),
         ("failures", job["failures"]),
-        ("labels", pairs(job["labels"])),
+        ("labels", format_pairs(job["labels"])),
         ("command", " ".join(map(str, spec.get("command") or ()))),
         ("working dir", spec.get("working_dir")),
         ("image", spec.get("image")),
@@ -156,7 +157,7 @@ def _by_duration(job: forms.JobWithSpec) -> bool:
 
 def _work(job: forms.JobWithSpec, *, seconds: bool) -> str:
     """Write how much of its work a job has done: steps, or seconds of its duration."""
-    written = span if seconds else number
+    written = format_span if seconds else format_number
     if job["total_steps"] is None:
         return f"{written(job['steps_done'])} of an unknown number"
     return f"{written(job['steps_done'])} of {written(job['total_steps'])} ({progress(job)})"
@@ -172,12 +173,12 @@ def _attempts(attempts: list[forms.Attempt], now_s: float, *, seconds: bool) -> 
             a["attempt"],
             a["worker_type"] or "(several types)",
             ", ".join(a["nodes"]),
-            moment(a["start_s"]),
+            format_moment(a["start_s"]),
             _launch(a),
-            span((a["ended_s"] or now_s) - a["start_s"]),
+            format_span((a["ended_s"] or now_s) - a["start_s"]),
             (a["end_reason"] or "").replace("_", " "),
             a["exit_code"],
-            (span if seconds else number)(a["steps_done"]),
+            (format_span if seconds else format_number)(a["steps_done"]),
             a["message"],
         )
         for a in attempts
@@ -189,16 +190,16 @@ def _attempts(attempts: list[forms.Attempt], now_s: float, *, seconds: bool) -> 
 def _launch(attempt: forms.Attempt) -> str:
     """Write the start time of the slowest pod; a server of the previous release sends none."""
     found = [one["ready_s"] or one["launch_s"] or 0.0 for one in attempt.get("launches", ())]
-    return span(max(found)) if found else ""
+    return format_span(max(found)) if found else ""
 
 
 def _history(lines: list[forms.Event]) -> Any:
     rows = [
         (
-            clock(e["at_s"]),
+            format_clock(e["at_s"]),
             e["kind"].replace("_", " "),
             cause_of(e),
-            figures(e["data"]),
+            format_figures(e["data"]),
             e["actor"],
         )
         for e in lines

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.display.output import percent, print_json, print_shown, remark, table
-from leasehold.cli.jobspec.selection import Labels, asked, with_filters
+from leasehold.cli.display.output import (
+    format_percent,
+    print_json,
+    print_remark,
+    print_shown,
+    table,
+)
+from leasehold.cli.jobspec.selection import Labels, requested_filters, with_filters
 from leasehold.cli.reading.pairs import parse_pairs
-from leasehold.cli.reading.times import ago, span
+from leasehold.cli.reading.times import format_ago, format_span
 from leasehold.cli.session.live_view import show_live
 from leasehold.cli.session.remote import Json, remote
 
@@ -50,7 +56,7 @@ def jobs(
     **filters: Any,
 ) -> None:
     """List jobs, newest first."""
-    query: Any = asked(filters) | {
+    query: Any = requested_filters(filters) | {
         "label": [f"{k}={v}" for k, v in parse_pairs(label or [], option="--label").items()],
         "sort": sort,
     }
@@ -72,7 +78,7 @@ def jobs(
         return
     print_shown(jobs_table(rows, now_s=time.time()) if rows else "no jobs")
     if more:
-        remark(f"there are more than {limit}; --all shows every one")
+        print_remark(f"there are more than {limit}; --all shows every one")
 
 
 def jobs_table(rows: list[Job], *, now_s: float) -> Text:
@@ -93,12 +99,12 @@ def own_project(job: Job) -> str:
 def progress(job: Job) -> str:
     """Write a job's progress: the completed fraction of its work, or ``-`` if unknown."""
     if job["status"] == "completed":
-        return percent(1.0)
+        return format_percent(1.0)
     total = job["total_steps"]
     if not total or job["steps_done"] > total:  # the total is a duration, but the job counts steps
         return "-"
     # Never 100 % before the end.
-    return percent(int(job["steps_done"] / total * 100) / 100)
+    return format_percent(int(job["steps_done"] / total * 100) / 100)
 
 
 def gpu_use(job: Job, now_s: float) -> str:
@@ -106,13 +112,17 @@ def gpu_use(job: Job, now_s: float) -> str:
     use, since_s = job.get("gpu_use"), job.get("idle_since_s")  # an older server sends neither
     if use is None:
         return ""
-    return percent(use) if since_s is None else f"{percent(use)}, idle for {span(now_s - since_s)}"
+    return (
+        format_percent(use)
+        if since_s is None
+        else f"{format_percent(use)}, idle for {format_span(now_s - since_s)}"
+    )
 
 
-def ran(job: Job) -> str:
+def format_run_time(job: Job) -> str:
     """Write how long a job has held workers; its waits between two leases do not count."""
     # A server of the previous release does not send it.
-    return span(job["ran_s"]) if job.get("ran_s") else ""
+    return format_span(job["ran_s"]) if job.get("ran_s") else ""
 
 
 def _page(service: ServiceClient, filters: ListJobsQuery, limit: int) -> tuple[list[Job], bool]:
@@ -130,9 +140,9 @@ def _row(job: Job, now_s: float) -> tuple[Any, ...]:
         "" if job["status"] == "running" else job["reason"].replace("_", " "),
         job["worker_type"],
         job["workers"] or job["scale_factor"],
-        "" if (use := job.get("gpu_use")) is None else percent(use),
+        "" if (use := job.get("gpu_use")) is None else format_percent(use),
         progress(job),
         "" if job["share"] is None else f"{job['share']:.2f}",
-        ago(job["submitted_s"], now_s),
-        ran(job),
+        format_ago(job["submitted_s"], now_s),
+        format_run_time(job),
     )

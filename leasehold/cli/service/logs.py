@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import plain, print_json_line, remark
+from leasehold.cli.display.output import plain_cell, print_json_line, print_remark
 from leasehold.cli.display.terminal import TerminalText
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
@@ -90,13 +90,13 @@ def _tell_nothing(attempts: Attempts, job_id: str, attempt: int | None) -> None:
     """Print why there is no output: no attempt has run, or how the silent attempt ended."""
     attempts.look_again()  # an attempt may have begun and ended since
     if not len(attempts):
-        remark(f"{job_id} has not run yet; `leasehold explain {job_id}` says why")
+        print_remark(f"{job_id} has not run yet; `leasehold explain {job_id}` says why")
         return
     told = attempts.end_of(attempt)
     if told:
-        remark(f"{told}; `leasehold explain {job_id}` says more")
+        print_remark(f"{told}; `leasehold explain {job_id}` says more")
     elif attempt is not None:
-        remark(
+        print_remark(
             f"no output of attempt {attempt} is kept; `leasehold job {job_id}` lists the attempts"
         )
 
@@ -110,13 +110,17 @@ def tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
     for (attempt, node, told), names in list(streams.items())[:_MOST_REMARKS]:
         what = f"{' and '.join(names)} of attempt {attempt} on {node}"
         if told and follow:
-            remark(f"the end of {what} is missing: the agent there has not sent it")
+            print_remark(f"the end of {what} is missing: the agent there has not sent it")
         elif told:
-            remark(f"the end of {what} is not here yet; `leasehold logs -f {job_id}` waits for it")
+            print_remark(
+                f"the end of {what} is not here yet; `leasehold logs -f {job_id}` waits for it"
+            )
         elif follow:
-            remark(f"it is unknown whether {what} is complete: its agent is of an older release")
+            print_remark(
+                f"it is unknown whether {what} is complete: its agent is of an older release"
+            )
     if len(streams) > _MOST_REMARKS:
-        remark(f"and of {len(streams) - _MOST_REMARKS} more")
+        print_remark(f"and of {len(streams) - _MOST_REMARKS} more")
 
 
 class Attempts:
@@ -145,7 +149,7 @@ class Attempts:
     def end_of(self, attempt: int | None) -> str:
         """Return how an attempt (by default the newest) ended; empty if it ended well."""
         made = self._made[max(self._made) if attempt is None else attempt]
-        said = plain(made["message"])
+        said = plain_cell(made["message"])
         if made["end_reason"] in {None, "completed"} or not said:
             return ""
         ended = f"attempt {made['attempt']} ended as {made['end_reason']}: {said}"
@@ -205,11 +209,11 @@ class Printer:
         source = (piece["attempt"], piece["node"])
         if source != self._last and (self._last is not None or self._marked):
             kind = self._attempts.type_of(piece["attempt"])
-            on = f" ({plain(kind)})" if kind else ""
-            remark(f"attempt {piece['attempt']} on {piece['node']}{on}")
+            on = f" ({plain_cell(kind)})" if kind else ""
+            print_remark(f"attempt {piece['attempt']} on {piece['node']}{on}")
         self._last = source
         if piece["dropped"]:
-            remark(
+            print_remark(
                 f"{piece['dropped']:,} bytes of {_STREAM_NAMES[piece['stream']]} of attempt "
                 f"{piece['attempt']} on {piece['node']} are not kept any more"
             )

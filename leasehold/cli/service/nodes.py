@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import print_json, print_shown, remark, table
+from leasehold.cli.display.output import print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import parse_workers
-from leasehold.cli.reading.times import ago
+from leasehold.cli.reading.times import format_ago
 from leasehold.cli.session.completion import complete_node
 from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import ConflictError, InputError, NotFoundError
@@ -66,7 +66,7 @@ def nodes(
         if as_json:
             print_json({"forgotten": [name], "failed": []})
         else:
-            remark(f"{name} is forgotten")
+            print_remark(f"{name} is forgotten")
         return
     node = service.node(name)
     if as_json:
@@ -160,7 +160,7 @@ def _act(do: Callable[..., Node], names: list[str], reason: str, *, as_json: boo
         except (NotFoundError, ConflictError, InputError) as error:
             if len(wanted) == 1:
                 raise
-            remark(f"{name}: {error}")
+            print_remark(f"{name}: {error}")
             failed.append({"name": name, "error": str(error)})
             codes.append(exit_codes.code_of(error))
             continue
@@ -181,7 +181,7 @@ def _row(node: Node, now_s: float) -> tuple[Any, ...]:
         " ".join(f"{kind}:{count}" for kind, count in _counts(node).items()),
         sum(worker["in_service"] for worker in workers),
         sum(bool(worker["jobs"]) for worker in workers),
-        ago(node["last_seen_s"], now_s),
+        format_ago(node["last_seen_s"], now_s),
         node["version"],
         node["reason"],
     )

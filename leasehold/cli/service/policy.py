@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leasehold.cli.display.output import pairs, print_json, print_shown, remark, table
+from leasehold.cli.display.output import format_pairs, print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import parse_pairs
-from leasehold.cli.reading.times import ago, span
+from leasehold.cli.reading.times import format_ago, format_span
 from leasehold.cli.session.completion import complete_policy
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.remote import Json, remote
-from leasehold.cli.session.wording import words
+from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def set_policy(
     parameters = parse_pairs(param or [], option="--param")
     shared = space_sharing or packed
     if packed:
-        remark("--packed is called --space-sharing now, as everywhere else; use that")
-    service.wording = words(name="the policy")
+        print_remark("--packed is called --space-sharing now, as everywhere else; use that")
+    service.wording = wording_of(name="the policy")
     try:
         found = service.set_policy(name, parameters, agnostic=agnostic, space_sharing=shared)
     except InputError as error:
@@ -97,8 +97,8 @@ def _show(policy: Policy, *, as_json: bool) -> None:
     ]
     facts = (
         ("policy", ", ".join([policy["name"], *flags])),
-        ("parameters", pairs(policy["parameters"])),
-        ("in force for", ago(policy["since_s"], time.time())),
+        ("parameters", format_pairs(policy["parameters"])),
+        ("in force for", format_ago(policy["since_s"], time.time())),
         ("set by", policy["actor"]),
         ("last solve", "" if policy["last_solve_s"] is None else _took(policy["last_solve_s"])),
         ("last failure", policy["last_failure"]),
@@ -121,4 +121,4 @@ def _round(last: Round | None) -> str:
 
 
 def _took(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else span(seconds)
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_span(seconds)

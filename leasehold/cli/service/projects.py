@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.display.output import number, percent, print_json, print_shown, table
-from leasehold.cli.reading.pairs import finite
+from leasehold.cli.display.output import (
+    format_number,
+    format_percent,
+    print_json,
+    print_shown,
+    table,
+)
+from leasehold.cli.reading.pairs import parse_number
 from leasehold.cli.session.completion import complete_project
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.remote import Json, remote
-from leasehold.cli.session.wording import words
+from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ _UNITS: Final = {"gpu-hours": "budget_gpu_hours", "usd": "budget_usd"}
 _MOST: Final = 10**9
 _MOST_BUDGET: Final = 1e12
 #: The command's names for its fields.
-_WORDING: Final = words(
+_WORDING: Final = wording_of(
     project="the project",
     max_workers="--max-workers",
     max_workers_of="--max-workers",
@@ -239,7 +245,7 @@ def _weight(text: str, option: str) -> float | None:
     if text.strip().lower() == _ANY:
         return None
     try:
-        return finite(text)
+        return parse_number(text)
     except ValueError:
         raise InputError(f"{option} is '{text}'; give a finite number, or {_ANY}") from None
 
@@ -254,7 +260,7 @@ def _table(projects: list[Project]) -> Any:
     rows = [
         (
             p["limits"]["project"],
-            number(p["limits"]["weight"]),
+            format_number(p["limits"]["weight"]),
             p["limits"]["inner_policy"],
             p["running_workers"],
             p["admitted_workers"],
@@ -282,7 +288,7 @@ def _budget(text: str) -> dict[str, float | None]:
     for part in text.split(","):
         amount, _, unit = part.strip().partition(" ")
         try:
-            field, value = _UNITS[unit.strip().lower()], finite(amount)
+            field, value = _UNITS[unit.strip().lower()], parse_number(amount)
         except (KeyError, ValueError):
             value = -1.0
         if not 0.0 <= value <= _MOST_BUDGET:
@@ -304,12 +310,12 @@ def _budget_cells(project: Project) -> tuple[str, str, str]:
         return "", "", ""
     may, used = [], []
     if (hours := limits.get("budget_gpu_hours")) is not None:
-        may.append(f"{number(hours)} gpu-hours")
+        may.append(f"{format_number(hours)} gpu-hours")
         used.append(_used(budget["used_gpu_hours"], hours))
     if (usd := limits.get("budget_usd")) is not None:
-        may.append(f"{number(usd)} usd")
+        may.append(f"{format_number(usd)} usd")
         used.append(_used(budget["used_usd"], usd))
-    return ", ".join(may), f"{', '.join(used)} ({percent(budget['part'])})", budget["state"]
+    return ", ".join(may), f"{', '.join(used)} ({format_percent(budget['part'])})", budget["state"]
 
 
 def _used(used: float, budget: float) -> str:
@@ -356,4 +362,4 @@ def _most(limits: Any, field: str) -> Any:
 def _words(rule: Any) -> str:
     if isinstance(rule, list):
         return ", ".join(rule) or "its own"
-    return number(rule)
+    return format_number(rule)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold.cli.display.output import print_json, print_shown, table
-from leasehold.cli.reading.times import moment, parse_moment
+from leasehold.cli.reading.times import format_moment, parse_moment
 from leasehold.cli.session.completion import complete_job, complete_project
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.remote import Json, remote
-from leasehold.cli.session.wording import words
+from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def add(
     until_s = parse_moment(until, now_s=now_s, name="--until")
     if until_s <= from_s:
         raise InputError(f"--until is '{until}', which is not after --from, '{begin}'")
-    service.wording = words(
+    service.wording = wording_of(
         name="the name", worker_type="--worker-type", workers="--workers", user="--user",
         job="--job", from_s="--from", until_s="--until",
     )  # fmt: skip
@@ -134,8 +134,8 @@ def _table(found: list[Reservation]) -> Any:
                 f"{rule['worker_type']}:{rule['workers']}",
                 one["assigned"],
                 one["used"],
-                moment(rule["from_s"]),
-                moment(rule["until_s"]),
+                format_moment(rule["from_s"]),
+                format_moment(rule["until_s"]),
                 ", ".join(f"{kind} {who}" for kind, who in named if who),
             )
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import plain, remark
+from leasehold.cli.display.output import plain_cell, print_remark
 from leasehold.cli.jobspec import spec_options as given
 from leasehold.cli.jobspec.uploading import Exclude, Upload  # noqa: TC001 - typer reads them
 from leasehold.cli.service.logs import Attempts, Printer, Raw, tell_end
@@ -90,7 +90,7 @@ def run(
     )
     job_id = taken["job_id"]
     how = "submitted" if taken["created"] else "was submitted before under this client id"
-    remark(f"{job_id} {how}")
+    print_remark(f"{job_id} {how}")
     if cancel_on_interrupt:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     end = _followed(service, job_id, raw=raw, cancels=cancel_on_interrupt)
@@ -114,14 +114,14 @@ def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) 
     while True:
         try:
             if cancelling:
-                remark(f"cancelling {job_id}; its output is followed to its end")
+                print_remark(f"cancelling {job_id}; its output is followed to its end")
                 with_retries(
                     service, lambda: service.cancel(job_id, reason="interrupted by its user")
                 )
             return with_retries(service, follow)  # the scheduler may be away, but it has the job
         except KeyboardInterrupt:
             if cancelling:
-                remark(f"interrupted; `leasehold job {job_id}` shows its result")
+                print_remark(f"interrupted; `leasehold job {job_id}` shows its result")
             elif cancels or _asked_twice(service, job_id):
                 cancelling = True
                 continue
@@ -130,13 +130,13 @@ def _followed(service: ServiceClient, job_id: str, *, raw: bool, cancels: bool) 
 
 def _asked_twice(service: ServiceClient, job_id: str) -> bool:
     """Explain Ctrl-C, and wait for a second one if there is a terminal."""
-    remark(
+    print_remark(
         f"{job_id} goes on: `leasehold logs -f {job_id}` follows it, `leasehold cancel {job_id}` "
         "ends it"
     )
     if not sys.stdin.isatty():
         return False
-    remark(f"Ctrl-C once more within {_SECOND_S:g} s cancels it")
+    print_remark(f"Ctrl-C once more within {_SECOND_S:g} s cancels it")
     try:
         service.sleep(_SECOND_S)
     except KeyboardInterrupt:
@@ -150,16 +150,16 @@ def _code(service: ServiceClient, job_id: str) -> int:
     if status == "completed":
         return 0
     if status != "failed":
-        remark(f"{job_id} {status}; `leasehold explain {job_id}` says more")
+        print_remark(f"{job_id} {status}; `leasehold explain {job_id}` says more")
         return _CODES[status]
     reason = with_retries(service, lambda: service.job(job_id)["reason"])
     attempts = with_retries(service, lambda: service.attempts(job_id))
     code = code_of_failure(reason, attempts)
-    said = plain(attempts[-1]["message"]) if attempts else ""
+    said = plain_cell(attempts[-1]["message"]) if attempts else ""
     if reason == "time_limit":
-        remark(f"{job_id} was stopped by --max-run-time")
+        print_remark(f"{job_id} was stopped by --max-run-time")
         return code
-    remark(f"{job_id} failed" + (f": {said}" if said else f" with exit code {code}"))
+    print_remark(f"{job_id} failed" + (f": {said}" if said else f" with exit code {code}"))
     return code
 
 

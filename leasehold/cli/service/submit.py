@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import number, print_json, print_shown, remark, table
+from leasehold.cli.display.output import format_number, print_json, print_remark, print_shown, table
 from leasehold.cli.jobspec import spec_options as given
 from leasehold.cli.jobspec.uploading import Exclude, Upload, send_code
 from leasehold.cli.reading.spec_files import check_values, error_of_mistakes, read_jobs
@@ -300,7 +300,7 @@ def _tell_new_project(
     except LeaseholdError:  # the jobs are submitted; this is only a remark
         return
     if {job["job_id"] for job in oldest} <= ids:
-        remark(f"project '{project}' had no jobs before these")
+        print_remark(f"project '{project}' had no jobs before these")
 
 
 def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
@@ -308,14 +308,14 @@ def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
         if result["job_id"]:
             typer.echo(result["job_id"])
             if not result["created"]:
-                remark(f"{result['job_id']} was submitted before under this client id")
+                print_remark(f"{result['job_id']} was submitted before under this client id")
         else:
             _show_refusal(result["index"], result["error"], wordings)
 
 
 def _show_refusal(index: int, problem: dict[str, Any], wordings: Sequence[Wording]) -> None:
     wording = wordings[index]
-    remark(f"job {index} was not taken: {detail_of(problem, wording)}")
+    print_remark(f"job {index} was not taken: {detail_of(problem, wording)}")
     for line in field_lines(problem, wording):
         typer.echo(f"  {line}", err=True)
 
@@ -376,7 +376,9 @@ def _show_pods(items: list[dict[str, Any]]) -> None:
     pods = [item["fit"].get("pod") for item in items if item["fit"]]
     shown = [pod for pod in pods if pod]
     if len(shown) < len(items):
-        remark(f"{len(items) - len(shown)} of {len(items)} jobs have no pod: they name no image")
+        print_remark(
+            f"{len(items) - len(shown)} of {len(items)} jobs have no pod: they name no image"
+        )
     typer.echo(yaml.safe_dump_all(shown, sort_keys=False, width=100), nl=False)
 
 
@@ -391,7 +393,7 @@ def _show_fit(name: str, fit: dict[str, Any]) -> None:
             (
                 c["worker_type"],
                 c["count"],
-                number(c["steps_per_s"]),
+                format_number(c["steps_per_s"]),
                 c["source"],
                 c["workers_in_service"],
                 c["workers_idle"],

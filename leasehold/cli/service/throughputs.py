@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leasehold.cli.display.output import number, percent, print_json, print_shown, remark, table
+from leasehold.cli.display.output import (
+    format_number,
+    format_percent,
+    print_json,
+    print_remark,
+    print_shown,
+    table,
+)
 from leasehold.cli.reading.pairs import parse_figures
 from leasehold.cli.session.remote import Json, remote
-from leasehold.cli.session.wording import words
+from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,11 +69,11 @@ def throughputs(
             t["job_type"],
             t["scale_factor"],
             t["worker_type"],
-            number(t["steps_per_s"]),
+            format_number(t["steps_per_s"]),
             t["source"],
-            number(t["declared"]),
-            number(t["measured"]),
-            percent(t["deviation"]),
+            format_number(t["declared"]),
+            format_number(t["measured"]),
+            format_percent(t["deviation"]),
             t["samples"],
         )
         for t in found
@@ -87,8 +94,8 @@ def _pairs(pairs: Sequence[Pair]) -> Text:
             pair["with_job_type"],
             pair["scale_factor"],
             pair["worker_type"],
-            percent(pair["part"]),
-            percent(pair["with_part"]),
+            format_percent(pair["part"]),
+            format_percent(pair["with_part"]),
         )
         for pair in pairs
     ]
@@ -100,7 +107,7 @@ def _declare(
 ) -> None:
     if not job_type:
         raise InputError("--declare needs --job-type, the type that the figures are of")
-    service.wording = words(throughputs="--declare", job_type="--job-type")
+    service.wording = wording_of(throughputs="--declare", job_type="--job-type")
     for worker_type, figure in figures.items():
         if figure < 0.0:
             raise InputError(f"--declare '{worker_type}' is {figure:g}; give steps/s, 0 or more")
@@ -114,7 +121,7 @@ def _declare(
         for worker_type, figure in figures.items()
     ]
     changed = service.declare_throughputs(entries)["changed"]
-    remark(f"{changed} of {len(entries)} figures changed")
+    print_remark(f"{changed} of {len(entries)} figures changed")
 
 
 def _forget(service: ServiceClient, job_type: str | None, worker_type: str | None) -> None:
@@ -123,4 +130,4 @@ def _forget(service: ServiceClient, job_type: str | None, worker_type: str | Non
     if worker_type:
         raise InputError("--forget drops the figures on all worker types; leave out --type")
     changed = service.forget_throughputs(job_type)["changed"]
-    remark(f"{changed} figures of '{job_type}' forgotten")
+    print_remark(f"{changed} figures of '{job_type}' forgotten")

@@ -7,9 +7,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.display.output import print_json, print_shown, remark, table
+from leasehold.cli.display.output import print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import parse_workers, split_list
-from leasehold.cli.reading.times import ago, moment, parse_span
+from leasehold.cli.reading.times import format_ago, format_moment, parse_span
 from leasehold.cli.session.completion import complete_node
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
@@ -42,9 +42,9 @@ def list_tokens(service: ServiceClient, *, as_json: Json = False) -> None:
             t["role"],
             ",".join(t["projects"]) or "all",
             _state(t, now_s),
-            ago(t["created_s"], now_s),
-            ago(t["last_used_s"], now_s),
-            ago(t["expires_s"], now_s),
+            format_ago(t["created_s"], now_s),
+            format_ago(t["last_used_s"], now_s),
+            format_ago(t["expires_s"], now_s),
         )
         for t in found
     ]
@@ -134,7 +134,7 @@ def enrol(
         if workers:  # a scheduler of the previous release does not know them
             fields["workers"] = workers
         made = service.enrol(**fields)
-        what = f"for {node or 'any node'}, until {moment(made['expires_s'])}"
+        what = f"for {node or 'any node'}, until {format_moment(made['expires_s'])}"
         _show_secret(made, made["secret"], what, file=file, as_json=as_json)
 
 
@@ -159,12 +159,12 @@ def _show_secret(
         if as_json:
             print_json(kept)
         else:
-            remark(f"{what}; the secret is in the file, and nowhere else")
+            print_remark(f"{what}; the secret is in the file, and nowhere else")
         return
     if as_json:
         print_json(made)
         return
-    remark(f"{what}; it is shown this once:")
+    print_remark(f"{what}; it is shown this once:")
     typer.echo(secret)
 
 

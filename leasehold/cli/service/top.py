@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.display.output import number, percent, plain, print_json, print_shown, table
-from leasehold.cli.reading.times import ago, parse_span, span
+from leasehold.cli.display.output import (
+    format_number,
+    format_percent,
+    plain_cell,
+    print_json,
+    print_shown,
+    table,
+)
+from leasehold.cli.reading.times import format_ago, format_span, parse_span
 from leasehold.cli.service.jobs import own_name, own_project
 from leasehold.cli.service.nodes import nodes_table
 from leasehold.cli.session.live_view import show_live
@@ -42,14 +49,20 @@ def top(
     if every_s < _LEAST_S:
         raise InputError(f"--every is '{every}'; give a span of {_LEAST_S:g} s or more")
     if not once:
-        show_live(service, read=lambda: read(service), draw=frame, as_json=as_json, every_s=every_s)
+        show_live(
+            service,
+            read=lambda: request_frame(service),
+            draw=draw_frame,
+            as_json=as_json,
+            every_s=every_s,
+        )
     elif as_json:
-        print_json(read(service))
+        print_json(request_frame(service))
     else:
-        print_shown(frame(read(service)))
+        print_shown(draw_frame(request_frame(service)))
 
 
-def read(service: ServiceClient) -> dict[str, Any]:
+def request_frame(service: ServiceClient) -> dict[str, Any]:
     """Request the data of a frame."""
     return {
         "at_s": time.time(),
@@ -62,7 +75,7 @@ def read(service: ServiceClient) -> dict[str, Any]:
     }
 
 
-def frame(seen: dict[str, Any]) -> Group:
+def draw_frame(seen: dict[str, Any]) -> Group:
     """Draw a frame."""
     from rich.console import Group  # noqa: PLC0415  0.1 s to import
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
@@ -84,7 +97,7 @@ def frame(seen: dict[str, Any]) -> Group:
 def _head(seen: dict[str, Any]) -> list[str]:
     cluster, policy = seen["cluster"], seen["policy"]
     ends = cluster["round_ends_s"]
-    left = "" if ends is None else f", {span(max(ends - seen['at_s'], 0.0))} left"
+    left = "" if ends is None else f", {format_span(max(ends - seen['at_s'], 0.0))} left"
     types = [
         f"{kind} {cluster['busy'].get(kind, 0)}/{cluster['in_service'].get(kind, 0)}"
         + (f" of {known}" if known != cluster["in_service"].get(kind, 0) else "")
@@ -92,14 +105,14 @@ def _head(seen: dict[str, Any]) -> list[str]:
     ]
     lines = [
         f"{seen['server']}  {policy['name']}  round {cluster['round_number']}{left}",
-        f"busy {percent(cluster['utilisation'])}  " + "  ".join(types),
+        f"busy {format_percent(cluster['utilisation'])}  " + "  ".join(types),
         "jobs " + ("  ".join(f"{k} {v}" for k, v in cluster["jobs"].items()) or "none"),
     ]
     if cluster["waiting"]:
         reasons = (f"{k.replace('_', ' ')} {v}" for k, v in cluster["waiting"].items())
         lines.append("waiting for " + "  ".join(reasons))
     if policy["last_failure"]:
-        lines.append(f"last failure of the policy: {plain(policy['last_failure'])}")
+        lines.append(f"last failure of the policy: {plain_cell(policy['last_failure'])}")
     return lines
 
 
@@ -113,9 +126,9 @@ def _leases(leases: list[Lease], now_s: float) -> Any:
             f"{lease['worker_type']} x {len(lease['workers'])}",
             ",".join(lease["nodes"]),
             lease["state"],
-            span(now_s - lease["start_s"]),
-            span(max(lease["deadline_s"] - now_s, 0.0)),
-            number(lease["steps_done"]),
+            format_span(now_s - lease["start_s"]),
+            format_span(max(lease["deadline_s"] - now_s, 0.0)),
+            format_number(lease["steps_done"]),
         )
         for lease in leases
     ]
@@ -131,7 +144,7 @@ def _waiting(jobs: list[Job], now_s: float) -> Any:
             own_project(job),
             job["scale_factor"],
             job["reason"].replace("_", " "),
-            ago(job["submitted_s"], now_s),
+            format_ago(job["submitted_s"], now_s),
         )
         for job in jobs
     ]

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.display.output import number, percent, print_json, print_shown, table
+from leasehold.cli.display.output import (
+    format_number,
+    format_percent,
+    print_json,
+    print_shown,
+    table,
+)
 from leasehold.cli.reading.pairs import split_list
-from leasehold.cli.reading.times import moment, parse_past, span
+from leasehold.cli.reading.times import format_moment, format_span, parse_past
 from leasehold.cli.session.completion import complete_project
 from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
@@ -106,8 +112,8 @@ def usage(
     else:
         print_shown(_table(found["usage"], keys) if found["usage"] else "nothing was used")
         print_shown(
-            f"{number(found['worker_s'] / 3600)} worker-hours from {moment(found['since_s'])} "
-            f"to {moment(found['until_s'])}"
+            f"{format_number(found['worker_s'] / 3600)} worker-hours "
+            f"from {format_moment(found['since_s'])} to {format_moment(found['until_s'])}"
         )
 
 
@@ -140,7 +146,7 @@ def _show_idle(service: ServiceClient, project: str | None, *, as_csv: bool, as_
         writer.writerow([*_IDLE, "gpu_use", "idle_s"])
         writer.writerows([*row[:6], f"{row[6]:.4f}", f"{row[7]:.0f}"] for row in rows)
         return
-    shown = [(*row[:6], percent(row[6]), span(row[7])) for row in rows]
+    shown = [(*row[:6], format_percent(row[6]), format_span(row[7])) for row in rows]
     headings = ("job", "project", "owner", "on", ">workers", "nodes", ">use", ">idle for")
     spare = ("nodes", "project", "workers")
     print_shown(table(headings, shown, spare=spare) if shown else "no running job is known to idle")
@@ -179,8 +185,8 @@ def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
         [
             *(_cell(row, key) or _EMPTY.get(key, "") for key in keys),
             row["leases"],
-            number(row["worker_s"] / 3600),
-            percent(row["worker_us"] / whole),
+            format_number(row["worker_s"] / 3600),
+            format_percent(row["worker_us"] / whole),
             *(_computed(row) if measured else ()),
         ]
         for row in ordered
@@ -193,4 +199,8 @@ def _computed(row: UsageOfGroup) -> tuple[str, str, str]:
     used_s, measured_s = row.get("gpu_used_s"), row.get("gpu_measured_s")
     if used_s is None or not measured_s:
         return "-", "-", "-"
-    return number(used_s / 3600), number(measured_s / 3600), percent(used_s / measured_s)
+    return (
+        format_number(used_s / 3600),
+        format_number(measured_s / 3600),
+        format_percent(used_s / measured_s),
+    )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.display.output import remark
-from leasehold.cli.jobspec.selection import Selector, chosen
+from leasehold.cli.display.output import print_remark
+from leasehold.cli.jobspec.selection import Selector, selection_of
 from leasehold.cli.reading.pairs import split_list
 from leasehold.cli.reading.times import parse_past
 from leasehold.cli.session.completion import complete_job, complete_project
@@ -63,7 +63,7 @@ def watch(
     if ids or selector:
         found = _meant(service, ids, selector)
         if not found:
-            remark("no job matches")
+            print_remark("no job matches")
         elif code := follow_jobs(service, found, as_json=as_json):
             raise typer.Exit(code)
         return
@@ -86,7 +86,7 @@ def watch(
 
 def _meant(service: ServiceClient, ids: list[str] | None, selector: list[str] | None) -> list[str]:
     """Return the ids of the jobs to watch; a wrong name is an error at once."""
-    which = chosen(ids, selector)
+    which = selection_of(ids, selector)
     if "ids" in which:
         return list(dict.fromkeys(i for word in which["ids"] for i in service.ids_of(word)))
     query = which["selector"]

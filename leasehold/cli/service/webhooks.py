@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.display.output import print_json, print_shown, remark, table
+from leasehold.cli.display.output import print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import split_list
-from leasehold.cli.reading.times import ago, when
+from leasehold.cli.reading.times import format_ago, format_when
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.secret_files import Out, private_file
-from leasehold.cli.session.wording import words
+from leasehold.cli.session.wording import wording_of
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
@@ -46,7 +46,7 @@ def list_webhooks(service: ServiceClient, *, as_json: Json = False) -> None:
             ",".join(hook["on"]),
             _state(hook, now_s),
             str(hook["delivered"]),
-            ago(hook["delivered_s"], now_s),
+            format_ago(hook["delivered_s"], now_s),
             hook["problem"],
         )
         for hook in found
@@ -86,21 +86,21 @@ def add(
     The first events that are sent are those that happen from now on.
     """
     kinds = split_list(on, option="--on")
-    service.wording = words(name="the name", url="--url", on="--on", template="--template")
+    service.wording = wording_of(name="the name", url="--url", on="--on", template="--template")
     fields: Any = {"on": kinds, "project": project, "template": template}
     with private_file(out) as file:
         made = service.create_webhook(name, url, **fields)
         if file is not None:
             file.write(made["secret"] + "\n")
             kept = {key: value for key, value in made.items() if key != "secret"}
-            remark(f"webhook {name}; its secret is in the file, and nowhere else")
+            print_remark(f"webhook {name}; its secret is in the file, and nowhere else")
             if as_json:
                 print_json(kept)
             return
     if as_json:
         print_json(made)
         return
-    remark(f"webhook {name} sends to {made['place']}; its secret is shown this once:")
+    print_remark(f"webhook {name} sends to {made['place']}; its secret is shown this once:")
     typer.echo(made["secret"])
 
 
@@ -155,7 +155,7 @@ def delete(
 
 def _state(hook: Webhook, now_s: float) -> str:
     if hook["paused_s"] is not None:
-        return f"paused {ago(hook['paused_s'], now_s)}"
+        return f"paused {format_ago(hook['paused_s'], now_s)}"
     if hook["failures"]:
-        return f"failing {hook['failures']}x, again {when(hook['next_s'], now_s)}"
+        return f"failing {hook['failures']}x, again {format_when(hook['next_s'], now_s)}"
     return "ok"

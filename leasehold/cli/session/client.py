@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold import __version__
-from leasehold.cli.display.output import plain
+from leasehold.cli.display.output import plain_cell
 from leasehold.cli.session.outages import tell_outage
 from leasehold.cli.session.problems import error_of
 from leasehold.cli.session.wording import Wording, option_of
@@ -124,7 +124,7 @@ class ServiceClient(Client):
             if isinstance(made, UnreachableError):
                 made.retry_after_s = error.retry_after_s
         for note in getattr(error, "__notes__", ()):
-            made.add_note(plain(note))
+            made.add_note(plain_cell(note))
         return made
 
     def _advice(self, error: errors.UnreachableError) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import plain, print_json, remark
+from leasehold.cli.display.output import plain_cell, print_json, print_remark
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def do_to_each(
         except (NotFoundError, ConflictError, InputError) as error:
             if len(wanted) == 1:
                 raise
-            remark(str(error) if f"'{name}'" in str(error) else f"{name}: {error}")
+            print_remark(str(error) if f"'{name}'" in str(error) else f"{name}: {error}")
             failed.append({"name": name, "error": str(error)})
             codes.append(exit_codes.code_of(error))
             continue
         found.append(name)
         if not as_json:  # at once: report a success even if the next one fails
-            typer.echo(f"{plain(name)} {done}")
+            typer.echo(f"{plain_cell(name)} {done}")
     if as_json:
         print_json({done: found, "failed": failed})
     if codes:

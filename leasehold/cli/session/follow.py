@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.display.output import pairs, plain, print_json_line, remark
-from leasehold.cli.reading.times import clock, moment
+from leasehold.cli.display.output import format_pairs, plain_cell, print_json_line, print_remark
+from leasehold.cli.reading.times import format_clock, format_moment
 from leasehold.cli.session.outages import with_retries
 from leasehold.client import ENDED
 from scheduler.errors import NotFoundError
@@ -26,9 +26,9 @@ _FIRST_LOOK, _LAST_LOOK = 1, 6
 _MOMENTS: Final = frozenset({"deadline_s", "from_s", "until_s"})
 
 
-def figures(data: dict[str, Any]) -> str:
+def format_figures(data: dict[str, Any]) -> str:
     """Write the data of a history line on one line, moments as people read them."""
-    return pairs(data | {name: moment(data[name]) for name in _MOMENTS & data.keys()})
+    return format_pairs(data | {name: format_moment(data[name]) for name in _MOMENTS & data.keys()})
 
 
 def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
     for job_id in job_ids:
         status = await_end(service, job_id)
         if status != "completed":
-            remark(f"{job_id} {status}")
+            print_remark(f"{job_id} {status}")
             code = exit_codes.FAILED
     return code
 
@@ -80,12 +80,12 @@ def show_event(event: Event, *, as_json: bool) -> None:
         print_json_line(event)
         return
     words = (
-        clock(event["at_s"]),
-        f"{event['subject_kind']} {plain(event['subject'])}",
+        format_clock(event["at_s"]),
+        f"{event['subject_kind']} {plain_cell(event['subject'])}",
         event["kind"].replace("_", " "),
-        figures(event["data"]),
+        format_figures(event["data"]),
         cause_of(event),
-        f"by {plain(event['actor'])}" if event["actor"] else "",
+        f"by {plain_cell(event['actor'])}" if event["actor"] else "",
     )
     typer.echo("  ".join(word for word in words if word))
 
@@ -97,7 +97,7 @@ def cause_of(event: Event) -> str:
 
 def cause_text(cause: Cause | None) -> str:
     """Return a cause in words; empty for none."""
-    return plain(cause["text"]) if cause else ""
+    return plain_cell(cause["text"]) if cause else ""
 
 
 def _newest_event(service: ServiceClient) -> int:

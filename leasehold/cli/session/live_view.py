@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from leasehold.cli.display.output import console, print_json_line, remark
+from leasehold.cli.display.output import console, print_json_line, print_remark
 from scheduler.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -77,5 +77,5 @@ def _print_frames(
         except UnreachableError as error:
             failures += 1
             if failures == 1:
-                remark(f"{error}; trying again until it is back (Ctrl-C ends)")
+                print_remark(f"{error}; trying again until it is back (Ctrl-C ends)")
             service.pause(failures)

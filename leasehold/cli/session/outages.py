@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from leasehold.cli.display.output import remark
+from leasehold.cli.display.output import print_remark
 from leasehold.client.outages import Outage
 from scheduler.errors import UnreachableError
 
@@ -34,4 +34,4 @@ def with_retries(service: Sleeps, ask: Callable[[], T]) -> T:
 
 def tell_outage(error: Exception) -> None:
     """Report once that the scheduler is away."""
-    remark(f"{error}; trying again until it is back (Ctrl-C ends)")
+    print_remark(f"{error}; trying again until it is back (Ctrl-C ends)")

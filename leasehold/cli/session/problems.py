@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.reading.times import span, written
-from leasehold.cli.session.wording import Wording, option_of, sentence
+from leasehold.cli.reading.times import format_given_time, format_span
+from leasehold.cli.session.wording import Wording, option_of, reword
 from scheduler.domain.jobs.fields import LATEST_S
 from scheduler.errors import (
     AdmissionError,
@@ -98,7 +98,7 @@ def detail_of(problem: Mapping[str, Any], wording: Wording = option_of) -> str:
         more = ", ..." if len(words) > 5 else ""
         return f"{', '.join(dict.fromkeys(words[:5]))}{more} cannot be used:"
     said = problem.get("detail") or problem.get("title") or "the request failed"
-    return sentence(str(said), wording)
+    return reword(str(said), wording)
 
 
 def field_lines(problem: Mapping[str, Any], wording: Wording = option_of) -> list[str]:
@@ -122,7 +122,7 @@ def _word(entry: Mapping[str, Any], wording: Wording) -> str:
 
 def _field_line(entry: Mapping[str, Any], wording: Wording) -> str:
     field = _word(entry, wording)
-    said = sentence(str(entry.get("problem") or "is wrong"), wording)
+    said = reword(str(entry.get("problem") or "is wrong"), wording)
     # Of a rule about several fields the value is the whole request.
     if entry.get("value") is None or not entry.get("field"):
         return f"{field}: {said}"
@@ -149,8 +149,8 @@ def _plain_number(value: float) -> str:
 
 def _span(value: float) -> str:
     # Seconds are used while they are easy to read.
-    return f"{_plain_number(value)}s" if value < 60 or value % 60 else span(value)
+    return f"{_plain_number(value)}s" if value < 60 or value % 60 else format_span(value)
 
 
 def _moment(value: float) -> str:
-    return written(value) if 0.0 < value <= LATEST_S else _plain_number(value)
+    return format_given_time(value) if 0.0 < value <= LATEST_S else _plain_number(value)

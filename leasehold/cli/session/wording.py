@@ -66,7 +66,7 @@ def option_of(field: str) -> str:
     return f"{option} {rest}" if rest and root in _NAMED else option
 
 
-def words(**own: str) -> Wording:
+def wording_of(**own: str) -> Wording:
     """Return the wording of a command that has its own names for some fields.
 
     Args:
@@ -103,7 +103,7 @@ def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str])
     return word
 
 
-def sentence(text: str, wording: Wording) -> str:
+def reword(text: str, wording: Wording) -> str:
     """Return the scheduler's message, with the user's names for its fields."""
     return _IN_SENTENCES.sub(lambda found: wording(found[1]), _BEGINNING.sub(_begin(wording), text))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import uvicorn
 
 from api.app import stop_waiting
-from leasehold.config.plausibility import networks
+from leasehold.config.plausibility import split_networks
 from leasehold.daemon.http.connections import Keeper, limits_of, room_for_connections
 from leasehold.daemon.http.listener import Listener
 from leasehold.daemon.http.protocol import GuardedProtocol
@@ -88,7 +88,7 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 server_header=False,
                 proxy_headers=bool(settings.trusted_proxies),
-                forwarded_allow_ips=[str(one) for one in networks(settings.trusted_proxies)],
+                forwarded_allow_ips=[str(one) for one in split_networks(settings.trusted_proxies)],
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
                 ssl_certfile=settings.tls_cert,
@@ -121,7 +121,7 @@ class HttpServer(uvicorn.Server):
         limits = limits_of(
             self._settings, room=room_for_connections(), idle_timeout_s=_KEEP_ALIVE_S + 5.0
         )
-        proxies = networks(self._settings.trusted_proxies)
+        proxies = split_networks(self._settings.trusted_proxies)
         return Keeper(
             limits,
             monotonic=time.monotonic,

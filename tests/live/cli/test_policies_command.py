@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leasehold.cli.local import policies
-from leasehold.cli.local.policies import app, shown
+from leasehold.cli.local.policies import app, format_default
 from policies import registry
 from policies.registry import BUILT_IN
 from scheduler.errors import NotFoundError
@@ -95,4 +95,4 @@ def test_broken_plugins_are_named_beside_the_list(monkeypatch) -> None:
     ],
 )
 def test_defaults_read_as_users_write_them(value, text) -> None:
-    assert shown(value) == text
+    assert format_default(value) == text

@@ -13,7 +13,7 @@ import pytest
 
 from leasehold.cli.local.sweep import parse_rates, parse_seeds
 from scheduler.errors import InputError, ParameterError
-from simulator.many.sweep import CellResult, CellStore, SweepCell, curves
+from simulator.many.sweep import CellResult, CellStore, SweepCell, curves_by_policy
 from simulator.report.sweep_page import _figure, write_sweep_report
 from simulator.request import SimulationRequest
 from simulator.result import Summary
@@ -161,7 +161,7 @@ RESULTS = [
 
 
 def test_a_curve_has_mean_and_range_over_the_seeds_in_order_of_rate():
-    fifo = curves(RESULTS, "average_jct_s")["fifo"]
+    fifo = curves_by_policy(RESULTS, "average_jct_s")["fifo"]
     assert [(p.rate_per_hour, p.mean, p.low, p.high, p.seeds) for p in fifo] == [
         (1.0, 1800.0, 1800.0, 1800.0, 1),
         (2.0, 5400.0, 3600.0, 7200.0, 2),
@@ -169,7 +169,7 @@ def test_a_curve_has_mean_and_range_over_the_seeds_in_order_of_rate():
 
 
 def test_an_unknown_figure_leaves_a_gap():
-    allox = curves(RESULTS, "average_jct_s")["allox"]
+    allox = curves_by_policy(RESULTS, "average_jct_s")["allox"]
     assert [p.rate_per_hour for p in allox] == [1.0]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.display.output import plain
+from leasehold.cli.display.output import plain_cell
 from leasehold.cli.display.terminal import TerminalText, fit_for_terminal
 from scheduler.logs.output import LogChunk
 
@@ -71,7 +71,7 @@ def test_what_never_ends_is_not_waited_for():
 
 def test_cells_and_lines_hold_no_control_characters():
     evil = "a\x1b[2Jb\x9bc\u202e"
-    assert plain(evil) == "a\ufffd[2Jb\ufffdc\ufffd"
+    assert plain_cell(evil) == "a\ufffd[2Jb\ufffdc\ufffd"
     assert not {"\x1b", "\x9b", "\u202e"} & set(fit_for_terminal(evil))
 
 

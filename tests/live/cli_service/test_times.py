@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.display.output import number, plain
+from leasehold.cli.display.output import format_number, plain_cell
 from leasehold.cli.reading.spec_files import parse_size
-from leasehold.cli.reading.times import ago, moment, parse_moment, parse_span, span, when
-from leasehold.cli.session.follow import figures
+from leasehold.cli.reading.times import (
+    format_ago,
+    format_moment,
+    format_span,
+    format_when,
+    parse_moment,
+    parse_span,
+)
+from leasehold.cli.session.follow import format_figures
 from scheduler.errors import InputError
 
 
@@ -41,20 +48,20 @@ def test_moments_are_spans_from_now_or_dates():
     (86399.9, "1d00h"), (273600, "3d04h"), (-5, "-5s"), (None, ""), (math.inf, ""),
 ])  # fmt: skip
 def test_spans_are_written_with_two_units(seconds, text):
-    assert span(seconds) == text
+    assert format_span(seconds) == text
 
 
 @given(st.integers(min_value=0, max_value=10**9))
 def test_a_span_that_was_written_is_read_back_to_within_its_smaller_unit(seconds):
     unit = 1 if seconds < 3600 else 60 if seconds < 86400 else 3600
-    assert abs(parse_span(span(seconds), name="x") - seconds) < unit
+    assert abs(parse_span(format_span(seconds), name="x") - seconds) < unit
 
 
 def test_the_past_has_an_age_and_the_future_a_wait():
-    assert ago(90.0, 100.0) == "10s"
-    assert ago(160.0, 100.0) == "in 1m00s"
-    assert ago(100.5, 100.0) == "0s"
-    assert ago(None, 100.0) == ""
+    assert format_ago(90.0, 100.0) == "10s"
+    assert format_ago(160.0, 100.0) == "in 1m00s"
+    assert format_ago(100.5, 100.0) == "0s"
+    assert format_ago(None, 100.0) == ""
 
 
 @pytest.mark.parametrize(("text", "size"), [
@@ -72,21 +79,21 @@ def test_what_is_no_size_is_named(text):
 
 
 def test_figures_and_cells():
-    assert [number(x) for x in (None, 3.0, 0.12345, 12345.6)] == ["", "3", "0.123", "12,346"]
-    assert [plain(x) for x in (None, True, False, 0.5, "a\x1b[31mb")] == [
+    assert [format_number(x) for x in (None, 3.0, 0.12345, 12345.6)] == ["", "3", "0.123", "12,346"]
+    assert [plain_cell(x) for x in (None, True, False, 0.5, "a\x1b[31mb")] == [
         "", "yes", "no", "0.5", "a\N{REPLACEMENT CHARACTER}[31mb",
     ]  # fmt: skip
 
 
 def test_a_time_says_whether_it_is_past_or_to_come():
-    assert when(100.0, 40.0).endswith("(in 1m00s)")
-    assert when(40.0, 100.0).endswith("(1m00s ago)")
-    assert when(None, 100.0) == ""
+    assert format_when(100.0, 40.0).endswith("(in 1m00s)")
+    assert format_when(40.0, 100.0).endswith("(1m00s ago)")
+    assert format_when(None, 100.0) == ""
 
 
 @pytest.mark.parametrize("name", ["deadline_s", "from_s", "until_s"])
 def test_times_in_the_history_are_written_as_people_read_them(name):
-    shown = figures({name: 1_795_473_421.0, "reason": "late"})
-    assert shown == f"{name}={moment(1_795_473_421.0)} reason=late"
+    shown = format_figures({name: 1_795_473_421.0, "reason": "late"})
+    assert shown == f"{name}={format_moment(1_795_473_421.0)} reason=late"
     assert shown.startswith(f"{name}=2026-11-2")
-    assert figures({name: None, "lease": 3}) == "lease=3"
+    assert format_figures({name: None, "lease": 3}) == "lease=3"

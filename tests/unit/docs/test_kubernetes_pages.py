@@ -15,7 +15,7 @@ from agent.kubernetes.templates.options import pod_options
 from agent.kubernetes.templates.template import check_template
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
-from leasehold.cli.reading.spec_files import friendly
+from leasehold.cli.reading.spec_files import to_scheduler_form
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,7 +61,7 @@ def test_jobs_are_such_as_the_scheduler_takes(page):
     for block in blocks(page):
         if "apiVersion" in block or block.keys() <= OF_THE_CHART or "mountOptions" in block:
             continue
-        job = {"name": "job", "command": ["true"]} | friendly(block, where=page.name)
+        job = {"name": "job", "command": ["true"]} | to_scheduler_form(block, where=page.name)
         spec = to_spec(JobIn.model_validate(job), project=DEFAULT_PROJECT, now_s=0.0)
         options = pod_options(spec.kubernetes)
         check_template(options.template, accelerators=frozenset({"nvidia.com/gpu"}))

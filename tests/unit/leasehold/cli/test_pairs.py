@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.cli.display.output import pairs
+from leasehold.cli.display.output import format_pairs
 from leasehold.cli.session.each import do_to_each
 from scheduler.errors import NotFoundError
 
@@ -23,7 +23,7 @@ from scheduler.errors import NotFoundError
     ],
 )  # fmt: skip
 def test_figures_of_an_event_are_words(value, words):
-    assert pairs(value) == words
+    assert format_pairs(value) == words
 
 
 def test_each_name_is_tried_and_each_failure_told(capsys):

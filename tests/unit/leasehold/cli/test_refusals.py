@@ -11,7 +11,7 @@ import pytest
 from leasehold.cli.main import main
 from leasehold.cli.session.client import ServiceClient
 from leasehold.cli.session.problems import problem_error
-from leasehold.cli.session.wording import option_of, sentence, wording_of_job, words
+from leasehold.cli.session.wording import option_of, reword, wording_of, wording_of_job
 from leasehold.client.exchange import Patience
 from leasehold.connection import Connection, SettingsError, find_connection
 from scheduler.errors import InputError, UnreachableError
@@ -125,7 +125,7 @@ def test_a_moment_is_shown_as_a_time():
 
 
 def test_a_command_may_have_its_own_names_for_fields():
-    wording = words(name="the policy", on="--on", max_workers_of="--max-workers")
+    wording = wording_of(name="the policy", on="--on", max_workers_of="--max-workers")
     assert wording("name") == "the policy"
     assert wording("on.0") == "--on"
     assert wording("max_workers_of.v100") == "--max-workers v100"
@@ -176,9 +176,9 @@ def test_a_number_that_is_not_finite_is_named_by_its_field():
 
 
 def test_a_sentence_has_the_command_s_names_of_its_fields():
-    named = words(until_s="--until", url="--url", node="--node")
+    named = wording_of(until_s="--until", url="--url", node="--node")
     said = "until_s of reservation 'r' is 2021-01-01, which has passed"
-    assert sentence(said, named) == "--until of reservation 'r' is 2021-01-01, which has passed"
-    assert sentence("url: has port 99999", named) == "--url: has port 99999"
-    assert sentence("node: the job does not run on 'zz'", named).startswith("--node: the job")
-    assert sentence("job: is away", named) == "job: is away"
+    assert reword(said, named) == "--until of reservation 'r' is 2021-01-01, which has passed"
+    assert reword("url: has port 99999", named) == "--url: has port 99999"
+    assert reword("node: the job does not run on 'zz'", named).startswith("--node: the job")
+    assert reword("job: is away", named) == "job: is away"

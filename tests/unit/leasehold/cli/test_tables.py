@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.cli.display import output
-from leasehold.cli.display.columns import column_of, fitting, laid_out
+from leasehold.cli.display.columns import column_of, fit_columns, laid_out
 from leasehold.cli.display.output import print_text, table
 
 LONG = "a-very-long-name-of-a-job-that-somebody-has-made-up-for-a-night"
@@ -110,6 +110,6 @@ def test_whatever_the_cells_are_the_table_fits(cells, headings, width):
     ]
     from rich.cells import cell_len
 
-    kept = fitting(columns, (), width=width, wrapped=True)
+    kept = fit_columns(columns, (), width=width, wrapped=True)
     for row in laid_out(kept, width=width):
         assert all(cell_len("  ".join(line)) <= width for line in row)

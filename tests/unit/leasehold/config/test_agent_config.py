@@ -18,7 +18,7 @@ from leasehold.cli.main import main
 from leasehold.config.agent_settings import AgentConfig
 from leasehold.config.fields import describe
 from leasehold.config.load import load_agent_config, load_config
-from leasehold.config.show import reference, rows
+from leasehold.config.show import reference_tables, setting_rows
 from leasehold.daemon.agent import DEFAULT_SERVER, AgentOptions
 from leasehold.daemon.agent_options import options_of
 from scheduler.errors import ConfigError
@@ -109,7 +109,7 @@ def test_the_file_is_named_or_lies_where_the_daemons_would(write, home):
 ])  # fmt: skip
 def test_variables_of_today_and_of_the_release_before_are_read(home, variable, text, key, value):
     loaded = load_agent_config(environment=home | {variable: text})
-    assert {k: v for k, v, _ in rows(loaded)}[key] == value
+    assert {k: v for k, v, _ in setting_rows(loaded)}[key] == value
     assert loaded.origins[key] == variable
 
 
@@ -208,7 +208,7 @@ def test_all_settings_reach_the_agent(home, write):
 
 
 def test_the_reference_page_is_the_one_that_the_program_prints():
-    assert PAGE.read_text().endswith(reference(AgentConfig))
+    assert PAGE.read_text().endswith(reference_tables(AgentConfig))
     for info in describe(AgentConfig).values():
         assert info.help.endswith("."), info.key
 
@@ -230,7 +230,7 @@ def test_the_commands_show_and_check_an_agents_file(write, home, monkeypatch, ca
     code, out, _ = leasehold("config", "show", "--agent", "--config", path, "--json")
     assert code == 0
     assert json.loads(out)["workers"] == {"value": ["v100:1"], "origin": path}
-    assert leasehold("config", "reference", "--agent") == (0, reference(AgentConfig), "")
+    assert leasehold("config", "reference", "--agent") == (0, reference_tables(AgentConfig), "")
     code, _, err = leasehold("config", "check", path)
     assert code == 2
     assert "there is no setting 'node'" in err

@@ -13,8 +13,8 @@ from leasehold.config.fields import describe
 from leasehold.config.load import load_config
 from leasehold.config.plausibility import is_loopback
 from leasehold.config.settings import ServerConfig
-from leasehold.config.show import as_text, reference, rows
-from leasehold.config.sources import mask
+from leasehold.config.show import as_text, reference_tables, setting_rows
+from leasehold.config.sources import mask_secrets
 from scheduler.errors import ConfigError
 
 PAGE = Path(__file__).parents[4] / "docs/reference/configuration.md"
@@ -231,7 +231,7 @@ def test_a_mapping_is_set_by_name(write, home):
 )
 def test_text_is_read_in_the_settings_type(home, key, text, value):
     loaded = load_config(environment=home | {f"LEASEHOLD_{key}": text})
-    found = {k: v for k, v, _ in rows(loaded)}[key.lower().replace("__", ".")]
+    found = {k: v for k, v, _ in setting_rows(loaded)}[key.lower().replace("__", ".")]
     assert found == value
     assert type(found) is type(value)
 
@@ -405,18 +405,20 @@ def test_who_listens_everywhere_is_reached_by_name(home, monkeypatch):
     ],
 )
 def test_passwords_of_databases_are_masked(url, shown):
-    assert mask("store.url", url) == shown
+    assert mask_secrets("store.url", url) == shown
 
 
 @given(password=st.text(st.characters(codec="utf-8", exclude_characters="/?"), min_size=4))
 def test_no_password_shows_whatever_it_is_made_of(password):
     secret = f"<{password}>"
-    assert secret not in mask("store.url", f"postgresql://me:{secret}@host/db")
+    assert secret not in mask_secrets("store.url", f"postgresql://me:{secret}@host/db")
 
 
 def test_every_setting_is_shown_with_its_origin(home):
     home["LEASEHOLD_STORE__URL"] = "postgresql://me:secret@host/db"
-    shown = {key: (value, origin) for key, value, origin in rows(load_config(environment=home))}
+    shown = {
+        key: (value, origin) for key, value, origin in setting_rows(load_config(environment=home))
+    }
     assert list(shown) == list(describe(ServerConfig))
     assert shown["store.url"] == ("postgresql://me:***@host/db", "LEASEHOLD_STORE__URL")
     assert shown["policy.parameters"] == ({}, "default")
@@ -438,7 +440,7 @@ def test_values_are_shown_as_toml_writes_them(value, text):
 
 
 def test_the_reference_page_is_the_one_that_the_program_prints():
-    assert PAGE.read_text().endswith(reference())
+    assert PAGE.read_text().endswith(reference_tables())
     for info in describe(ServerConfig).values():
         assert info.help.endswith("."), info.key
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from leasehold.cli.main import main
-from leasehold.config.show import reference
+from leasehold.config.show import reference_tables
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_check_lists_everything_that_is_wrong(leasehold, tmp_path):
 
 
 def test_reference_prints_the_page(leasehold):
-    assert leasehold("config", "reference") == (0, reference(), "")
+    assert leasehold("config", "reference") == (0, reference_tables(), "")
 
 
 def test_check_warns_of_a_setting_that_is_gone(leasehold, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.jobspec.spec_options import job_of_options
-from leasehold.cli.reading.spec_files import SHORT_NAMES, friendly
+from leasehold.cli.reading.spec_files import SHORT_NAMES, to_scheduler_form
 from leasehold.cli.session.wording import option_of
 from scheduler.control.facts.specs import spec_from_json, spec_to_json
 from scheduler.domain.jobs.fields import Number, Word, Written
@@ -102,5 +102,7 @@ def test_only_the_command_the_code_the_batch_and_the_pods_have_no_option():
 
 @pytest.mark.parametrize("known", [k for k in JOB_FIELDS if k.short_name], ids=lambda k: k.name)
 def test_a_file_may_write_a_field_as_people_do(known):
-    assert friendly({known.short_name: typed(known)}, where="f") == {known.name: sample(known)}
+    assert to_scheduler_form({known.short_name: typed(known)}, where="f") == {
+        known.name: sample(known)
+    }
     assert SHORT_NAMES[known.name] == (known.short_name,)

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from leasehold.config.load import load_config
-from leasehold.config.show import rows
+from leasehold.config.show import setting_rows
 from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold_testing.memory_store import MemoryStore
 from scheduler.control.facts.facts import JobsSubmitted
@@ -176,7 +176,7 @@ def test_keys_of_the_environment_are_masked_where_settings_are_shown(tmp_path):
         }
     )
     assert secret_box(loaded.config).can_seal
-    assert text not in str(list(rows(loaded)))
+    assert text not in str(list(setting_rows(loaded)))
 
 
 def test_keys_in_both_ways_and_broken_ones_are_refused(tmp_path):
