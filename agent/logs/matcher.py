@@ -120,6 +120,10 @@ class OutputSearch:
     _told: dict[str, Any] = field(default_factory=dict, init=False)
     _told_s: float = field(default=0.0, init=False)
 
+    @property
+    def _seeks_returns(self) -> bool:
+        return "\\r" in self.pattern or "\r" in self.pattern
+
     def begin(self) -> None:
         """Read the results of an earlier process, and compile the expression."""
         with contextlib.suppress(*SPOILT, AttributeError):
@@ -153,10 +157,14 @@ class OutputSearch:
     def _search(self, tail: Tail, data: bytes, end_s: float) -> bool:
         """Search whole lines, and at the end the rest, until the time is up.
 
+        A carriage return ends a line, too, unless the expression has one.
+
         Returns:
             whether there was anything to search.
         """
         begin = 0
+        if not self._seeks_returns:
+            data = data.replace(b"\r", b"\n")  # of progress bars, which begin their line again
         last = self.finishing and len(data) < PIECE_BYTES  # no output follows
         while begin < len(data) and (not begin or time.monotonic() < end_s):
             end = data.find(b"\n", begin)

@@ -54,10 +54,12 @@ LEFT_EARLY = 75
 REMNANTS = "remnants.json"
 #: Signs on stderr of a job that ran out of memory and did not get a signal for it.
 MEMORY_ERRORS = re.compile(
-    rb"CUDA out of memory|HIP out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
-    rb"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure.{0,20}out of memory"
-    rb"|RESOURCE_EXHAUSTED: Out of memory|ResourceExhaustedError|can't allocate memory"
-    rb"|^MemoryError|ArrayMemoryError|std::bad_alloc|Cannot allocate memory",
+    rb"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|[A-Z]_ERROR_OUT_OF_\w*MEMORY"
+    rb"|(?i:cuda|hip)\w*(?: \w+)? (?:error|failure|failed)\b.{0,40}\bout of memory"
+    rb"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|[A-Z]_STATUS_ALLOC_FAILED"
+    rb"|RESOURCE_EXHAUSTED: (?:Out of memory|OOM)|ResourceExhaustedError|OOM when allocating"
+    rb"|^MemoryError|ArrayMemoryError|std::bad_alloc|can't allocate memory"
+    rb"|(?i:cannot allocate memory)|runtime: out of memory|memory allocation of \d+ bytes failed",
     re.MULTILINE,
 )
 

@@ -143,11 +143,38 @@ def test_kills_are_counted_in_the_file_of_the_lease(tmp_path):
         "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried",
         "MemoryError",
         "NCCL WARN Cuda failure 'out of memory'",
+        "NCCL WARN Cuda failure 2 'out of memory'",
+        "RuntimeError: CUDA error: out of memory",
+        "RuntimeError: cuda runtime error (2) : out of memory at THCStorage.cu:66",
+        "RuntimeError: HIP error: out of memory",
+        "ggml_cuda: cudaMalloc failed: out of memory",
+        "hipErrorOutOfMemory",
+        "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB.",
+        "RuntimeError: MPS backend out of memory (MPS allocated: 9.00 GB)",
+        "RuntimeError: Native API failed: UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "W tensorflow: OP_REQUIRES failed: RESOURCE_EXHAUSTED: OOM when allocating tensor",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "fork/exec /bin/true: cannot allocate memory",
+        "fatal error: runtime: out of memory",
+        "memory allocation of 8589934592 bytes failed",
     ],
 )
 def test_out_of_memory_is_told_from_the_words_of_many_libraries(line):
     assert MEMORY_ERRORS.search(b"Traceback\n" + line.encode())
-    assert not MEMORY_ERRORS.search(b"ValueError: no memory of that name; MemoryErrors: 0")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: no memory of that name; MemoryErrors: 0",
+        "UserWarning: lower the batch size if CUDA runs out of memory",
+        "hint: this keeps the GPU from going out of memory",
+        "RuntimeError: CUDA error: device-side assert triggered",
+    ],
+)
+def test_talk_of_memory_is_no_sign_that_there_was_none(line):
+    assert not MEMORY_ERRORS.search(line.encode())
 
 
 def test_a_job_over_its_limit_is_ended_by_the_kernel_and_counts_as_out_of_memory(node):

@@ -47,6 +47,9 @@ def to_the_end(made):
         (r"(?P<steps>\d+)/(?P<saved>\d+)", b"12/10\n", (12, 10)),
         (r"step (\w+)", b"step two\n", (0, 0)),
         (r"step (\d+)", b"step 5\nstep " + b"9" * 4000 + b"\n", (5, 0)),
+        (r"^(\d+)/100", b"".join(b"\r%d/100 |%s|" % (n, b"#" * 80) for n in range(90)), (89, 0)),
+        (r"step (\d+)$", b"step 3\r\nstep 4\r\n", (4, 0)),
+        (r"\r(\d+) done", b"0 of\r3 done\r4 done\n", (3, 0)),
         (r"step (\d+)", b"step 5\nstep %d\nstep %d\n" % (2**53, 2**53 - 1), (2**53 - 1, 0)),
     ],
 )
