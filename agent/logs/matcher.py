@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -41,6 +42,8 @@ PIECE_BYTES: Final = 2**18
 LAG_BYTES: Final = 2**23
 #: Longest turn of a lease while others wait, except for its last line.
 TURN_S: Final = 0.1
+#: A carriage return in an expression, once ``\\\\`` is left out.
+_RETURN: Final = re.compile(r"\r|\\(?:r|x0d|x\{0*d\}|0?15)", re.IGNORECASE)
 #: Between two checks for output while there is no more.
 POLL_S: Final = 0.2
 #: Between two signs of life.
@@ -116,13 +119,10 @@ class OutputSearch:
     absurd: bool = False
     finishing: bool = False
     finished: bool = False
+    _seeks_returns: bool = field(default=False, init=False)
     _expression: Any = field(default=None, init=False)
     _told: dict[str, Any] = field(default_factory=dict, init=False)
     _told_s: float = field(default=0.0, init=False)
-
-    @property
-    def _seeks_returns(self) -> bool:
-        return "\\r" in self.pattern or "\r" in self.pattern
 
     def begin(self) -> None:
         """Read the results of an earlier process, and compile the expression."""
@@ -132,6 +132,7 @@ class OutputSearch:
             offsets = data.get("offsets", {})
             for tail in self.tails:
                 tail.offset = read_count(offsets.get(tail.path.name, 0))
+        self._seeks_returns = bool(_RETURN.search(self.pattern.replace("\\\\", "")))
         try:
             self._expression = progress_expression(self.pattern)
         except InputError as error:

@@ -55,11 +55,14 @@ REMNANTS = "remnants.json"
 #: Signs on stderr of a job that ran out of memory and did not get a signal for it.
 MEMORY_ERRORS = re.compile(
     rb"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|[A-Z]_ERROR_OUT_OF_\w*MEMORY"
-    rb"|(?i:cuda|hip)\w*(?: \w+)? (?:error|failure|failed)\b.{0,40}\bout of memory"
-    rb"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|[A-Z]_STATUS_ALLOC_FAILED"
-    rb"|RESOURCE_EXHAUSTED: (?:Out of memory|OOM)|ResourceExhaustedError|OOM when allocating"
+    rb"|(?<![A-Za-z])(?i:(?:cuda|hip)\w{0,40}(?:\(\))?(?: \w+){0,2}[ _]"
+    rb"(?:error|failure|failed)\b[^a-z\n]{0,10}(?: \d+)?[^a-z\n]{0,10}out of memory)"
+    rb"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|rocblas_status_memory_error"
+    rb"|[A-Z]_(?:STATUS_)?ALLOC_FAILED|ResourceExhaustedError|OOM when allocating"
+    rb"|RESOURCE_EXHAUSTED: (?:Out of memory|OOM|Failed to allocate)"
     rb"|^MemoryError|ArrayMemoryError|std::bad_alloc|can't allocate memory"
-    rb"|(?i:cannot allocate memory)|runtime: out of memory|memory allocation of \d+ bytes failed",
+    rb"|(?i:cannot allocate memory)(?! in static TLS)|runtime: out of memory"
+    rb"|memory allocation of \d+ bytes failed",
     re.MULTILINE,
 )
 

@@ -158,6 +158,13 @@ def test_kills_are_counted_in_the_file_of_the_lease(tmp_path):
         "fork/exec /bin/true: cannot allocate memory",
         "fatal error: runtime: out of memory",
         "memory allocation of 8589934592 bytes failed",
+        "CUDA Error: out of memory",
+        "Cuda error: Out of memory",
+        "CUDA runtime API error 2: out of memory",
+        "CUDA_ERROR: out of memory",
+        "cudaMalloc() failed: out of memory",
+        "jax: RESOURCE_EXHAUSTED: Failed to allocate request for 2.0GiB",
+        "cuFFT error: CUFFT_ALLOC_FAILED",
     ],
 )
 def test_out_of_memory_is_told_from_the_words_of_many_libraries(line):
@@ -171,6 +178,9 @@ def test_out_of_memory_is_told_from_the_words_of_many_libraries(line):
         "UserWarning: lower the batch size if CUDA runs out of memory",
         "hint: this keeps the GPU from going out of memory",
         "RuntimeError: CUDA error: device-side assert triggered",
+        "OSError: libgomp.so.1: cannot allocate memory in static TLS block",
+        "membership failed: out of memory of the peer",
+        "a CUDA error occurs if you run out of memory",
     ],
 )
 def test_talk_of_memory_is_no_sign_that_there_was_none(line):

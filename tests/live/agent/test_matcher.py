@@ -50,6 +50,8 @@ def to_the_end(made):
         (r"^(\d+)/100", b"".join(b"\r%d/100 |%s|" % (n, b"#" * 80) for n in range(90)), (89, 0)),
         (r"step (\d+)$", b"step 3\r\nstep 4\r\n", (4, 0)),
         (r"\r(\d+) done", b"0 of\r3 done\r4 done\n", (3, 0)),
+        (r"\x0D(\d+) done", b"0 of\r3 done\r4 done\n", (3, 0)),
+        (r"C:\\runs\\(\d+)", b"\rC:\\runs\\3\rC:\\runs\\4\r", (4, 0)),
         (r"step (\d+)", b"step 5\nstep %d\nstep %d\n" % (2**53, 2**53 - 1), (2**53 - 1, 0)),
     ],
 )
