@@ -228,7 +228,7 @@ class LiveService(ClusterAdmin):
         """Stand by, lead, and stand by again, until cancelled."""
         await asyncio.to_thread(warm_up)
         while True:
-            self._problem = "another scheduler leads"
+            self._problem, self._takeover.leads_on = "another scheduler leads", False
             token = await self._keeper.wait_to_lead()
             try:
                 await lead_in_terms(self._lead, token, self._keeper.retake, self._note_failed_turn)

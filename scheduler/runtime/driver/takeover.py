@@ -62,6 +62,7 @@ class Takeover:
         after_restore: whether an old backup was restored, and no process has led since.
         after_set_back: whether the system's clock was ahead when entries were written, and is right
             now.
+        leads_on: whether this process has led since it last stood by; then it keeps its time.
     """
 
     store: Store
@@ -73,6 +74,7 @@ class Takeover:
     signals: NodeSignals
     after_restore: bool
     after_set_back: bool
+    leads_on: bool = False
 
     async def driver(self, token: int, suspects: Sequence[Told]) -> Driver:
         """Load the state and return its driver; the database may go away meanwhile.
@@ -83,10 +85,13 @@ class Takeover:
         """
         while True:
             try:
-                return await self._load(token, suspects)
+                driver = await self._load(token, suspects)
             except StoreUnavailableError as error:
                 _log.warning("the state cannot be loaded, trying again: %s", error)
                 await asyncio.sleep(1.0)
+            else:
+                self.leads_on = True
+                return driver
 
     async def _load(self, token: int, suspects: Sequence[Told]) -> Driver:
         recovered = await asyncio.to_thread(self.store.load)
@@ -157,13 +162,15 @@ class Takeover:
             )
 
     def _check_time(self) -> None:
-        """Refuse to lead with a time that was taken from a wrong clock, which is right by now.
+        """Refuse to lead with a time that a clock gave before it was set.
 
         Raises:
             WrongClockError: the scheduler's time is far from this machine's clock.
         """
+        if self.leads_on:
+            return
         off_s = self.clock.wall_s() - self.clock.now_s()
-        if abs(off_s) > FAR_AHEAD_S and not self.after_set_back:
+        if off_s > FAR_AHEAD_S or (off_s < -FAR_AHEAD_S and not self.after_set_back):
             way = "forward" if off_s > 0 else "back"
             raise WrongClockError(
                 f"this machine's clock was set {way} by {abs(off_s):.0f} s while this scheduler "

@@ -35,6 +35,16 @@ def test_nobody_leads_with_the_time_of_a_clock_that_was_set_at_the_takeover(live
     live(story)
 
 
+def test_a_leader_keeps_its_time_if_it_loads_its_state_again(live):
+    async def story(stage):
+        service, term = stage.service, stage.state.term
+        stage.clock.wall_s = lambda: stage.clock.now_s() + HOURS_S
+        service.cease()
+        await service.begin(term)
+
+    live(story)
+
+
 def test_nobody_leads_with_a_clock_far_behind_the_newest_entry(live):
     async def story(stage):
         await stage.job(total_steps=500.0)
