@@ -44,7 +44,7 @@ class LeaseRecord(ABC):
         end: why it ended; None while it has not.
         exit_code: see LeaseReport.
         message: see LeaseReport.
-        delivered_term: of the report with which the end reached the scheduler; None before.
+        delivered_term: term of the report that told the scheduler of the end; None before.
         absurd: whether the job has reported an impossible number of steps.
         failure: the agent's own error at this lease, which ends it; empty if there was none.
         watch: the figures from its output; None if it has no expression, or is not searched.

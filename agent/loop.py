@@ -310,7 +310,8 @@ class Agent:
         self._news.set()
         end_s = self._now_s() + most_s
         while self._now_s() < end_s:
-            if all(lease.delivered_term == self._view.term for lease in self._backend.held()):
+            held, term = self._backend.held(), self._view.term
+            if all(lease.ended and lease.delivered_term == term for lease in held):
                 break
             await asyncio.sleep(0.05)
         # No other agent sends the rest of their output, unless one follows on this node.

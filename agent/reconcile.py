@@ -81,7 +81,7 @@ class HeldLease:
         noticed: the job has its notice.
         terminated_s: when SIGTERM was sent; None before.
         ended: no process is left.
-        delivered_term: of the report with which the end reached the scheduler; None before.
+        delivered_term: term of the report that told the scheduler of the end; None before.
     """
 
     lease_id: int

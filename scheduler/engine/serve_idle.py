@@ -91,7 +91,6 @@ def _grant(
     state.rows_moved()
     if granted and state.assigner.launch_constraints.any_consolidated:
         # A chosen job that found no node leaves its workers to others.
-        chosen = (choice.configuration != NONE) | (choice.pair != NONE)
         state.serve_due |= bool((chosen & (state.jobs["lease"] == NONE)).any())
 
 

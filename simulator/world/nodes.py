@@ -162,7 +162,7 @@ class SimulatedRun:
         end: how it ended; None before.
         exit_code: as reported.
         message: as reported.
-        delivered_term: of the report with which the end reached the scheduler; None before.
+        delivered_term: term of the report that told the scheduler of the end; None before.
         done: steps at the end.
         start_s: when it began.
         complete_s: from its last step until it counts as complete.

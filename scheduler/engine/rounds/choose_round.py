@@ -255,7 +255,7 @@ def _without_strangers(shared: Candidates, exclusions: Exclusions) -> Candidates
 
 
 def _rate_offers(given: RoundInputs, found: Candidates, left_s: FloatArray, types: int) -> Rating:
-    """Return the order in which candidates are taken; there are so many worker types."""
+    """Return the order in which candidates are taken, and their values."""
     return rate_candidates(
         found,
         given.band,
