@@ -351,4 +351,11 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "                self._last_token = next_token(self._last_token, now_s)\n",
         "a scheduler leads with the token of another one of its name",
     ),
+    (
+        "s21",
+        RECONCILE,
+        "        delivered = view.known and lease.delivered_term == view.term\n",
+        "        delivered = view.known and lease.delivered_term is not None\n",
+        "an end is forgotten that only an earlier leader has heard of",
+    ),
 )

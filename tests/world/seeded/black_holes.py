@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Entry
     from seeded.world import World
 
+#: Events that close workers to new leases.
+_CLOSING = ev.WorkersCordoned | ev.WorkersLost | ev.WorkersDrained | ev.WorkersRetired
 #: For this time at least a job stays away from a node on which it has failed.
 AWAY_S = 8.0
 
@@ -33,7 +35,7 @@ class BlackHoles:
         self._bad: dict[str, set[str]] = {}
         #: job -> nodes that it avoids, and until when by the scheduler's clock.
         self._avoids: dict[str, tuple[tuple[str, ...], float]] = {}
-        #: workers that the entry at hand takes out of service.
+        #: workers that the entry at hand closes to new leases.
         self._gone: set[int] = set()
 
     def forget(self) -> None:
@@ -46,7 +48,7 @@ class BlackHoles:
         self._gone = {
             worker
             for event in entry.events
-            if isinstance(event, ev.WorkersCordoned | ev.WorkersLost)
+            if isinstance(event, _CLOSING)
             for worker in event.workers
         }
         for event in entry.events:

@@ -43,7 +43,7 @@ class Faults:
     Attributes:
         last_s: when something was last hurt or mended.
         cancelled: jobs that a user has cancelled.
-        cloned: nodes whose names a copy on another machine has used.
+        of_copies: leases on the disks of copies of nodes, on other machines.
     """
 
     def __init__(self, world: World) -> None:
@@ -51,7 +51,7 @@ class Faults:
         self.last_s = 0.0
         self.cancelled: set[str] = set()
         self.requeued: set[str] = set()
-        self.cloned: set[str] = set()
+        self.of_copies: set[int] = set()
 
     async def inflict(self, faults: Sequence[Fault]) -> None:
         """Let all of them happen, each at its time."""
@@ -230,9 +230,9 @@ class Faults:
         """Start the agent of a copy of a node's disk, on another machine, for a while."""
         node, world = self._node(fault), self._world
         clone = node.clone()
-        self.cloned.add(node.name)
         world.start_agent(clone)
         await asyncio.sleep(fault.for_s)
+        self.of_copies |= clone.disk.leases.keys()
         clone.crash()
 
     async def _cut_node(self, fault: Fault) -> None:

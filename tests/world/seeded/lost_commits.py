@@ -50,6 +50,7 @@ class LostCommits:
         happened: whether it has forgotten anything.
         jobs: that the database has lost.
         affected: jobs of which it has lost anything.
+        revived: leases with lost ends.
     """
 
     def __init__(self, world: World) -> None:
@@ -57,6 +58,7 @@ class LostCommits:
         self.happened = False
         self.jobs: set[str] = set()
         self.affected: set[str] = set()
+        self.revived: set[int] = set()
         #: leases that it has lost: number and nonce.
         self._leases: dict[tuple[int, str], AttemptRow] = {}
         #: those that a node has reported since -> (node, when first).
@@ -90,6 +92,8 @@ class LostCommits:
             known = kept._attempts.get(lease_id)
             if known != lease:
                 self.affected.add(lease.job_id)
+            if known is not None and known.ended_s is None and lease.ended_s is not None:
+                self.revived.add(lease_id)
             if known is None or _key(known) != _key(lease):
                 self._leases[_key(lease)] = lease
                 self._processes += world.oracle.lose(lease_id)

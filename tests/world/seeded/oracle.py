@@ -342,8 +342,8 @@ class Oracle:
         """A node is only avoided if it could not begin the lease."""
         if any(fault.kind == "wipe_node" for fault in self._world.scenario.faults):
             return  # a node that has lost its disk begins the lease again, and may fail at that
-        if self._world.lost.happened:
-            return  # so does one whose lease is in force again
+        if event.lease_id in self._world.lost.revived:
+            return  # so does one whose lease the database has put in force again
         for process in self._processes.get(event.lease_id, ()):
             row = self._world.database.store.attempt(event.lease_id)
             worker = None if row is None else row.workers[process.rank]
@@ -366,7 +366,7 @@ class Oracle:
         careless = {"wipe_node", "fill_disk", "forget_commits"}
         keeps = not any(fault.kind in careless for fault in scenario.faults)
         # A copy of the node on another machine may have run the lease.
-        copied = not self._world.faults.cloned.isdisjoint(row.nodes)
+        copied = row.lease_id in self._world.faults.of_copies
         if keeps and not copied and "knows nothing" in row.message:
             self._world.blame(f"a node that has lost nothing knows nothing of {row}")
 

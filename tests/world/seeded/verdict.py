@@ -45,11 +45,16 @@ class Verdict:
 
     def all_settled(self) -> bool:
         """Return whether no node holds a lease, and leaders have taken the agents that run."""
-        nodes = self._world.nodes
-        return not any(node.disk.leases for node in nodes) and all(
-            (known := driver.view.nodes.by_name.get(node.name)) and known.place == node.place
-            for driver in self._oracle._leading()
-            for node in nodes
+        nodes, leading = self._world.nodes, self._oracle._leading()
+        holding = any(node.disk.leases for node in nodes)
+        return (
+            bool(leading)
+            and not holding
+            and all(
+                (known := driver.view.nodes.by_name.get(node.name)) and known.place == node.place
+                for driver in leading
+                for node in nodes
+            )
         )
 
     def judge(self) -> None:

@@ -233,8 +233,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _note_failure(self, _loop: object, context: dict[str, Any]) -> None:
         error = context.get("exception")
         # A task is thrown away as whatever runs then. Nothing fetches the error of a killed one.
-        owner = getattr(context.get("future"), "process", None)
-        process = RUNNING.get() if owner is None else owner
+        future = context.get("future")
+        process = future.process if isinstance(future, _Task) else RUNNING.get()
         if process is None or process.alive:
             name = "the world" if process is None else process.name
             self.failures.append(f"{name}: {context.get('message')}: {error!r}")
