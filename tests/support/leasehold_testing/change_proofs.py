@@ -25,7 +25,6 @@ import httpx
 import pytest
 
 from leasehold_testing.stored import entry, job_row, lead
-from scheduler.domain.lease_life import EndReason
 from scheduler.control.facts.specs import spec_from_json
 from scheduler.store.sql.store import SqlStore
 
@@ -257,6 +256,7 @@ from dataclasses import replace
 from leasehold.config.load import load_agent_config
 from leasehold.daemon.agent import run_agent
 from leasehold.daemon.agent_options import options_of
+from scheduler.domain.lease_life import EndReason
 
 
 def test_an_agent_runs_a_job_under_it(node, scheduler, tmp_path, caplog):
