@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import Tenant
 from agent.reconcile import HeldLease
-from scheduler.domain.lease_life import LeasePhase
+from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.protocol import bounds
 from scheduler.protocol.desired import LEFT_EARLY
 from scheduler.protocol.reports import LeaseReport
 
 if TYPE_CHECKING:
     from agent.logs.matching import Watch
-    from scheduler.domain.lease_life import EndReason
     from scheduler.protocol.desired import DesiredLease
 
 #: How long to wait for the last figures of a lease once none of its processes runs: at most, and at
@@ -49,6 +48,7 @@ class LeaseRecord(ABC):
         failure: the agent's own error at this lease, which ends it; empty if there was none.
         watch: the figures from its output; None if it has no expression, or is not searched.
         over_s: when none of its processes ran any more, on the lease clock.
+        left_unasked: whether its processes left early although nothing had asked them to.
     """
 
     lease: DesiredLease
@@ -66,6 +66,7 @@ class LeaseRecord(ABC):
     failure: str = ""
     watch: Watch | None = None
     over_s: float | None = None
+    left_unasked: bool = False
 
     @abstractmethod
     def runs(self) -> bool:
@@ -134,6 +135,18 @@ class LeaseRecord(ABC):
         only_live = self.watch is not None and self.watch.tells_saved is False
         if code in {0, LEFT_EARLY} and only_live and self.lease.progress_file is None:
             self.advance(None, self.tenant.steps_live)
+
+    def note_leaving(self, code: object, *, asked: bool) -> None:
+        """Note whether its processes left early by themselves, now that its end is known.
+
+        Args:
+            code: their exit code, if it is known.
+            asked: whether anybody or anything had asked them to leave.
+        """
+        asked = asked or self.unwanted or self.tenant.leave_by_s is not None
+        if self.end is EndReason.RELEASED and code == LEFT_EARLY and not asked:
+            self.left_unasked = True
+            self.message = f"it left with exit code {LEFT_EARLY} although nothing had asked it to"
 
     def take_watched(self) -> None:
         """Take in the figures from the output."""

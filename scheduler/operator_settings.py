@@ -115,8 +115,15 @@ class RoundSettings:
     )
     retry_backoff_s: float = setting(
         30.0,
-        "Wait after a job's first failure of its own, and after its second loss in a row; doubles.",
+        "Wait after a job's first failure of its own, and after its second loss in a row; doubles "
+        "up to 16 times.",
         ge=0,
+    )
+    forgive_failures_s: float = setting(
+        3600.0,
+        "A job's failures count no more after so long under leases in which it saved steps.",
+        ge=0,
+        endless=True,
     )
     hold_after_deaths: int = setting(
         2, "A job is held after so many agents in a row died soon after its starts; 0: never.", ge=0

@@ -13,7 +13,7 @@ from agent.process.endings import classify_ending
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import clean_text
-from scheduler.protocol.desired import lease_from_dict
+from scheduler.protocol.desired import LEFT_UNASKED, lease_from_dict
 from scheduler.protocol.reading import Reader
 from scheduler.protocol.reports import LeaseReport
 
@@ -138,7 +138,9 @@ class Record(LeaseRecord):
     def _reason_code(self) -> str:
         if self.overdue and self.end is EndReason.LOST:
             return "NotStarted"
-        return DISK_FULL if self.disk_problem else ""
+        if self.disk_problem:
+            return DISK_FULL
+        return LEFT_UNASKED if self.left_unasked else ""
 
     def read_progress(self) -> None:
         """Take in the steps from files and from the search. Counts never shrink."""
@@ -188,6 +190,9 @@ class Record(LeaseRecord):
         )
         if self.overdue and self.end is not EndReason.COMPLETED:
             self.end, self.message = EndReason.LOST, self.overdue
+        if ending is not None:
+            asked = bool(ending["terminated"] or ending["expired"])
+            self.note_leaving(ending["code"], asked=asked)
         self.exit_code = None if ending is None or ending["error"] else ending["code"]
         if self.end is EndReason.COMPLETED and self.lease.total_steps is not None:
             self.advance(self.lease.total_steps, self.lease.total_steps)

@@ -224,6 +224,7 @@ Trouble: TypeAlias = Literal[
     "name_taken",
     "time_limit",
     "disk",
+    "left_unasked",
     "api_down",
     "other",
 ]

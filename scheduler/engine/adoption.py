@@ -9,7 +9,7 @@ decisions come from rows: which jobs exist, and which leases hold which workers 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -332,16 +332,17 @@ class _Adoption:
         record["steps_safe"] = min(stored.steps_done, record["total_steps"])
         steps = np.fmax(self._steps.get(lease_id, 0.0), stored.steps_done)
         record["steps_done"] = min(steps, record["total_steps"])
-        record["attained_worker_s"] += self._received_worker_s(job_id)
+        self._add_attempts(job_id, record)
 
-    def _received_worker_s(self, job_id: str) -> float:
-        """Return the worker-seconds under leases since the base; sharing jobs count fully."""
+    def _add_attempts(self, job_id: str, record: Any) -> None:
+        """Add the time under leases since the base; jobs that share workers count fully."""
         since_s, now_s = self._since_s[job_id], self._state.now_s
-        received = 0.0
         for attempt in self._attempts.get(job_id, ()):
             until_s = now_s if attempt.ended_s is None else attempt.ended_s
-            received += len(attempt.workers) * max(until_s - max(attempt.start_s, since_s), 0.0)
-        return received
+            new_s = max(until_s - max(attempt.start_s, since_s), 0.0)
+            record["attained_worker_s"] += len(attempt.workers) * new_s
+            if attempt.ended_s is not None and attempt.ended_s > since_s:
+                record["held_s"] += attempt.ended_s - attempt.start_s
 
     def _why_revoked(
         self, lease: Lease, before: RevokeReason | None, *, round_end_s: float

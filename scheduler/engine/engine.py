@@ -226,13 +226,13 @@ class Engine:
         """Whether the policy's answer changes with progress alone."""
         return self.state.time_dependent
 
-    def attained_worker_s_of(self, job_id: str) -> float:
-        """Return the worker-seconds that a job has received up to the last call.
+    def held_before_s(self, job_id: str) -> float:
+        """Return for how long a job held workers under leases that have ended.
 
-        They count from its (last) submission; 0 for a job that is not active.
+        It counts from the job's (last) submission; 0 for a job that is not active.
         """
         row = self.state.row_of_job(job_id)
-        return 0.0 if row == NONE else float(self.jobs["attained_worker_s"][row])
+        return 0.0 if row == NONE else float(self.jobs["held_s"][row])
 
     # -- entry points ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
 import orjson
 
 from scheduler.domain.codec import DOMAIN_TYPES, Codec
@@ -23,7 +24,7 @@ from scheduler.engine.tables.leases import PlannedLease
 from scheduler.errors import CodecError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -271,6 +272,8 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
         [w for rule in state.reservations.in_force for w in workers[rule.name]]
     )
     state.book.restore(stored.leases, stored.stopping)
+    if "held_s" not in stored.columns:
+        _estimate_held(state, stored.leases)
     for plan in stored.planned:
         state.book.restore_plan(
             PlannedLease(
@@ -287,6 +290,14 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
             )
         )
     return engine
+
+
+def _estimate_held(state: State, leases: Sequence[Lease]) -> None:
+    """Estimate the time under ended leases, which releases before 0.4 did not store."""
+    jobs = state.jobs
+    running_s = {lease.job_number: state.now_s - lease.start_s for lease in leases}
+    own_s = np.array([running_s.get(number, 0.0) for number in jobs["number"].tolist()])
+    jobs["held_s"][:] = np.maximum(jobs["attained_worker_s"] / jobs["scale_factor"] - own_s, 0.0)
 
 
 def _restore_pairs(state: State, stored: EngineState) -> None:

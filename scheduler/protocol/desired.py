@@ -30,6 +30,8 @@ MARGIN_S = 1.0
 #: Exit code of a process that left early with its progress saved. The supervisor and the SDK, which
 #: import nothing of the scheduler, state it too.
 LEFT_EARLY = 75
+#: ``reason_code`` of a lease if its processes left early although nothing had asked them to.
+LEFT_UNASKED = "LeftUnasked"
 #: Allowed names of nodes: part of a path and of a file's name.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

@@ -407,7 +407,10 @@ def _backoff_words(view: PublishedState, record: JobRecord) -> str:
     if not left_s:
         return "it is about to be tried again"
     if (losses := int(jobs["losses"][row])) > 1:
-        return f"it was lost {losses} times in a row without getting on; next try in {left_s:.0f} s"
+        return (
+            f"it was lost, or left by itself, {losses} times in a row without progress; "
+            f"next try in {left_s:.0f} s"
+        )
     times = "once" if record.failures == 1 else f"{record.failures} times"
     return f"it failed {times} and is tried again in {left_s:.0f} s"
 

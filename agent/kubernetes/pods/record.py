@@ -24,7 +24,7 @@ from agent.logs.matching import found_before
 from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
-from scheduler.protocol.desired import lease_from_dict
+from scheduler.protocol.desired import LEFT_UNASKED, lease_from_dict
 from scheduler.protocol.reading import Reader, decode_json
 from scheduler.protocol.reports import LeaseReport
 
@@ -213,7 +213,9 @@ class PodRecord(LeaseRecord):
             )
         self.end, self.message = end, message
         if end in {EndReason.COMPLETED, EndReason.RELEASED, EndReason.CANCELLED}:
-            self.reason_code = ""
+            asked = self.terminated_s is not None or look is None or look.deleted
+            self.note_leaving(self.exit_code, asked=asked)
+            self.reason_code = LEFT_UNASKED if self.left_unasked else ""
         elif end is EndReason.OOM:
             self.reason_code = "OOMKilled"
         if end is EndReason.COMPLETED and total is not None:

@@ -46,8 +46,7 @@ def _limited(state: ControlState) -> Iterator[tuple[LiveLease, float]]:
 
 def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
     """Return how many seconds a running job has held workers in all."""
-    worker_s = state.engine.attained_worker_s_of(live.lease.job_id)
-    return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
+    return state.engine.held_before_s(live.lease.job_id) + now_s - live.lease.start_s
 
 
 def enforce_time_limits(state: ControlState, transaction: Transaction) -> None:

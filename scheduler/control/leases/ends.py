@@ -44,7 +44,7 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
     transaction.ends[lease_id] = end
     transaction.ended_by[lease_id] = transaction.cause
     steps = safe_steps(state, live, end, now_s=transaction.now_s)
-    ran_s = 0.0 if live.running_s is None else max(transaction.now_s - live.running_s, 0.0)
+    ran_s = _ran_s(state, live, end, now_s=transaction.now_s)
     transaction.emit(
         ev.LeaseEnded(
             lease_id=lease_id,
@@ -53,6 +53,7 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
             unstarted=live.unstarted,
             failed=live.failed,
             ran_s=ran_s,
+            left=end.reason is EndReason.RELEASED and live.left_unasked,
         )
     )
     record = state.jobs.by_id[live.lease.job_id]
@@ -64,6 +65,18 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
         transaction.emit(ev.JobCancelled(job_id=record.job_id))
     trouble = trouble_of(end.reason_code, end.message)
     spend_retry(state, transaction, record, category_of(end.reason, trouble), revoked=live.revoked)
+
+
+def _ran_s(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:
+    """Return for how long its processes surely ran; on a silent node until its last report."""
+    if live.running_s is None:
+        return 0.0
+    until_s = now_s
+    if end.reason is EndReason.LOST:
+        lost = [m.node for m in live.members if m.end and m.end.reason is EndReason.LOST]
+        nodes = state.nodes.by_name
+        until_s = min((nodes[n].ran_until(now_s) for n in lost if n in nodes), default=now_s)
+    return max(until_s - live.running_s, 0.0)
 
 
 def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:

@@ -32,7 +32,7 @@ class Category(enum.StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     IMAGE = "image"  #: its image could not be pulled
     NODE_FAULT = "node_fault"  #: its node, or software on the node, failed or fell silent
-    PREEMPTION = "preemption"  #: it was made to leave, or gave its workers back
+    PREEMPTION = "preemption"  #: it was made to leave
 
 
 #: The job field that limits each category; the engine counts ``max_failures``.
@@ -48,7 +48,7 @@ _IMAGE: Final = frozenset({Trouble.IMAGE, Trouble.IMAGE_NAME})
 
 
 def category_of(reason: EndReason, trouble: Trouble | None) -> Category | None:
-    """Return the category of a lease's end; None if its job was complete or cancelled.
+    """Return the category of a lease's end; None if its job was complete, cancelled, or just left.
 
     Args:
         reason: how its processes ended.
@@ -61,7 +61,7 @@ def category_of(reason: EndReason, trouble: Trouble | None) -> Category | None:
     if trouble in _IMAGE:
         return Category.IMAGE
     if reason is EndReason.RELEASED:
-        return Category.PREEMPTION
+        return None if trouble is Trouble.LEFT_UNASKED else Category.PREEMPTION
     return Category.USER_ERROR if reason is EndReason.FAILED else Category.NODE_FAULT
 
 

@@ -201,6 +201,8 @@ def store_report(
     if node is not None:
         state.nodes.touch(node.name)
         node.suspects.clear()
+        if report.crashed and report.incarnation != node.incarnation:
+            node.outage = node.silent_since(), transaction.now_s
         node.incarnation, node.sequence = report.incarnation, report.sequence
         node.place = report.place
         node.last_seen_s, node.version = transaction.now_s, fact.version

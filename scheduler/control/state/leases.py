@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scheduler.domain.lease_life import ABRUPT, EndReason, LeasePhase, RevokeReason
 from scheduler.domain.rows import LeaseUse
 from scheduler.domain.throughputs.ways import workers_in_words
+from scheduler.protocol.desired import LEFT_UNASKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -239,6 +240,12 @@ class LiveLease:
             for member in self.members
             if member.end is not None and member.end.reason.is_failure
         )
+
+    @property
+    def left_unasked(self) -> bool:
+        """Whether processes of it left early although nothing had asked them to."""
+        codes = {member.end.reason_code for member in self.members if member.end is not None}
+        return not self.revoked and LEFT_UNASKED in codes
 
     def _workers_of(self, members: Iterable[Member]) -> tuple[int, ...]:
         return tuple(

@@ -31,6 +31,8 @@ CHANGES_WITHIN_S: Final = 3600.0
 SILENT: Final = 0.5
 #: A node that keeps changing its claims is reported once within this time.
 TOLD_AGAIN_S: Final = 3600.0
+#: Leases that are lost by the death of an agent are reported within this time of its return.
+OUTAGE_FOUND_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ class NodeState:
         place: where that agent's jobs run; see ``NodeReport.place``.
         last_seen_s: the time of its last report or poll; None if there is none since the
             scheduler's start.
+        outage: (time of the last report or poll before its agent died, time of the first one after
+            that); None if no agent has died there.
         lost: whether it counts as lost.
         silent: whether nothing new is granted there until it reports again; see ``SILENT``.
         suspects: ids of jobs that were lost there while it was silent; see ``note_death``.
@@ -111,6 +115,7 @@ class NodeState:
     sequence: int = -1
     place: str = ""
     last_seen_s: float | None = None
+    outage: tuple[float, float] | None = None
     lost: bool = False
     silent: bool = False
     suspects: list[str] = field(default_factory=list)
@@ -154,6 +159,12 @@ class NodeState:
     def silent_since(self) -> float:
         """Return the time of its last report or poll."""
         return self.since_s if self.last_seen_s is None else self.last_seen_s
+
+    def ran_until(self, now_s: float) -> float:
+        """Return until when processes surely ran there that are found to be lost now."""
+        if self.outage is not None and now_s - self.outage[1] <= OUTAGE_FOUND_S:
+            return self.outage[0]
+        return self.silent_since()
 
     def publish(self) -> None:
         """Count the desired set as a new one; agents that wait for it must still be notified."""

@@ -313,6 +313,7 @@ class LeaseEnded:
             try goes to other nodes, if it can.
         ran_s: for how long its processes were seen to run; None if that is not observed: since the
             lease was granted.
+        left: whether its processes left although nothing asked them to; with RELEASED only.
     """
 
     lease_id: int
@@ -321,6 +322,7 @@ class LeaseEnded:
     unstarted: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
     ran_s: float | None = None
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -48,6 +48,7 @@ class Trouble(enum.StrEnum):
     NAME_TAKEN = "name_taken"  #: another pod has its name
     TIME_LIMIT = "time_limit"  #: Kubernetes ended it at a deadline of its template's
     DISK = "disk"  #: its node's agent cannot write its state and the job's output
+    LEFT_UNASKED = "left_unasked"  #: it left with exit code 75 although nothing had asked it to
     API_DOWN = "api_down"  #: the API server gives no answer
     OTHER = "other"  #: a word that is not known here
 
@@ -92,6 +93,7 @@ _WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
         "NotBound": Trouble.NOT_BOUND,
         "NotStarted": Trouble.NOT_STARTED,
         "DiskFull": Trouble.DISK,
+        "LeftUnasked": Trouble.LEFT_UNASKED,
         "SchedulingGated": Trouble.GATED,
         "QuotaExceeded": Trouble.QUOTA,
         "PodSecurity": Trouble.POD_SECURITY,
@@ -156,6 +158,7 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
         Trouble.NAME_TAKEN: "delete the pod that has the name",
         Trouble.TIME_LIMIT: "take activeDeadlineSeconds out of the job's template",
         Trouble.DISK: "make room on the node, in the agent's state folder; others are tried",
+        Trouble.LEFT_UNASKED: "exit with 75 only when asked to leave; with 0 when the job is done",
         Trouble.API_DOWN: "nothing; it is tried again until the API server answers",
         Trouble.OTHER: "see the message",
     }

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 GOT_ON_S: Final = 60.0
 #: The worker-seconds of this many completed jobs are kept.
 MOST_COMPLETED: Final = 512
-#: Most doublings of the wait after losses and failures in a row: a float ends at 2^1024.
-LOSS_DOUBLINGS: Final = 4
-FAILURE_DOUBLINGS: Final = 64
+#: Most doublings of the wait after losses or failures in a row.
+DOUBLINGS: Final = 4
 #: A job avoids a node on which it failed for this many times the wait before its next try. Waits
 #: double, so its next three tries go to other nodes.
 AWAY: Final = 8.0
@@ -61,7 +60,9 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     row = state.jobs.row_of(lease.job_number)
     state.assigner.leave_pair(row)
     record = state.jobs.record(row)
-    ran_s = state.now_s - lease.start_s if event.ran_s is None else event.ran_s
+    held_s = state.now_s - lease.start_s
+    record["held_s"] += held_s
+    ran_s = held_s if event.ran_s is None else event.ran_s
     if event.steps_done > record["steps_safe"] or ran_s >= GOT_ON_S:
         record["losses"] = record["deaths"] = 0
     told_to = revoked and event.reason is EndReason.RELEASED
@@ -117,6 +118,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
         row, steps_done = int(rows[i]), float(event.steps_done[i])
         job_id = jobs.job_of[int(jobs["number"][row])].job_id
         _heed_what_was_kept(state, job_id, row, steps_done, ran_s)
+    jobs["held_s"][rows] += state.now_s - np.array([book.start_s_of(one) for one in lease_ids])
     done = np.minimum(event.steps_done, jobs["total_steps"][rows])
     jobs["steps_done"][rows] = done
     jobs["steps_safe"][rows] = done
@@ -231,14 +233,20 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
         # It avoids the nodes, longer each time, and may start on other nodes at once.
         state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
     elif event.reason is EndReason.LOST:
-        _lost(state, row, lease)
+        _back_off_from_loss(state, row, lease)
+    elif event.left:
+        _back_off_from_loss(state, row, lease, left=True)
     elif preempted and wish is None:
         state.commands.append(do.preempted(lease.job_id, lease.lease_id, state.now_s))
 
 
 def _failed(state: State, row: int, lease: Lease, failed: Sequence[int]) -> None:
     jobs = state.jobs
+    if _is_forgiven(state, row):
+        jobs["failures"][row] = 0
     jobs["failures"][row] += 1
+    jobs["failed_held_s"][row] = jobs["held_s"][row]
+    jobs["failed_steps"][row] = jobs["steps_safe"][row]
     jobs["losses"][row] = 0
     failures = int(jobs["failures"][row])
     if failures > jobs.job_of[lease.job_number].max_failures:
@@ -249,6 +257,16 @@ def _failed(state: State, row: int, lease: Lease, failed: Sequence[int]) -> None
         _look_elsewhere(state, row, lease, failed, wait_s)
     _back_off(state, row, lease, wait_s)
     state.record("job_retried", lease.job_id, failures=failures, wait_s=wait_s)
+
+
+def _is_forgiven(state: State, row: int) -> bool:
+    """Return whether a job's earlier failures count no more, since it has made progress since.
+
+    Time alone is no progress: a job that fails each time at the same point would never end.
+    """
+    jobs, least_s = state.jobs, state.settings.forgive_failures_s
+    worked_s = float(jobs["held_s"][row] - jobs["failed_held_s"][row])
+    return worked_s >= least_s and bool(jobs["steps_safe"][row] > jobs["failed_steps"][row])
 
 
 def _look_elsewhere(
@@ -276,21 +294,19 @@ def _look_elsewhere(
 
 def failure_wait_s(state: State, failures: int) -> float:
     """Return how long a job waits after ``failures`` (>= 1) of its own."""
-    return state.settings.retry_backoff_s * 2.0 ** min(failures - 1, FAILURE_DOUBLINGS)
+    return state.settings.retry_backoff_s * 2.0 ** min(failures - 1, DOUBLINGS)
 
 
-def _lost(state: State, row: int, lease: Lease) -> None:
-    """Back off a job that is lost repeatedly; a single loss is no fault of its own."""
+def _back_off_from_loss(state: State, row: int, lease: Lease, *, left: bool = False) -> None:
+    """Back off a job that is lost, or leaves at once, repeatedly; the first time costs nothing."""
+    data: dict[str, Any] = {"lease": lease.lease_id} | ({"left": True} if left else {})
     state.jobs["losses"][row] += 1
     losses = int(state.jobs["losses"][row])
-    if losses == 1:
-        state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
-        return
-    wait_s = state.settings.retry_backoff_s * 2.0 ** min(losses - 2, LOSS_DOUBLINGS)
-    _back_off(state, row, lease, wait_s)
-    state.record(
-        "job_interrupted", lease.job_id, lease=lease.lease_id, losses=losses, wait_s=wait_s
-    )
+    if losses > 1:
+        wait_s = state.settings.retry_backoff_s * 2.0 ** min(losses - 2, DOUBLINGS)
+        _back_off(state, row, lease, wait_s)
+        data |= {"losses": losses, "wait_s": wait_s}
+    state.record("job_interrupted", lease.job_id, **data)
 
 
 def _back_off(state: State, row: int, lease: Lease, wait_s: float) -> None:

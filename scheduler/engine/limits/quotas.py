@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.domain.quota import Caps, IdleQuota, Quota
-from scheduler.engine.tables.jobs import HELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,13 +62,24 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layout:
-    """The parts of the caps that only rules and groups determine; letters as in ``Caps``."""
+    """The parts of the caps that only rules and groups determine; letters as in ``Caps``.
+
+    Attributes:
+        of: the quota and jobs of each cap.
+        limit: (Q,)
+        counts: (Q, K)
+        member: (G, Q)
+        pools: quotas that lend to each other.
+        strict: rows of the caps that do not lend. Those of users come before those of projects, and
+            those of one type before those of all, since each cuts what the next ones count.
+    """
 
     of: tuple[CapOf, ...]
     limit: FloatArray
     counts: BoolArray
     member: BoolArray
     pools: tuple[_Pool, ...]
+    strict: IntArray
 
 
 class Quotas:
@@ -106,12 +116,15 @@ class Quotas:
         """Return the quota and jobs that each of the caps is about."""
         return self._layout(types).of if self.rules else ()
 
-    def caps(self, jobs: JobTable, table: ConfigurationTable, now_s: float) -> Caps | None:
+    def caps(
+        self, jobs: JobTable, table: ConfigurationTable, workers: IntArray, now_s: float
+    ) -> Caps | None:
         """Return the caps of this moment over all jobs; None if there are no quotas.
 
         Args:
             jobs: the job table.
             table: configurations by profile.
+            workers: (K,) workers of each type that jobs may be granted.
             now_s: the time.
         """
         if not self.rules:
@@ -123,28 +136,11 @@ class Quotas:
             member=layout.member,
             group=jobs.ints("group"),
         )
-        return self._lent(caps, layout.pools, jobs, table, now_s) if layout.pools else caps
-
-    def _lent(
-        self,
-        caps: Caps,
-        pools: tuple[_Pool, ...],
-        jobs: JobTable,
-        table: ConfigurationTable,
-        now_s: float,
-    ) -> Caps:
-        """Add the lent workers to the caps of projects that ask for more than their own quota."""
-        asks = np.flatnonzero((jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s))
-        asked = caps.of_jobs(asks).asked(most_held(table)[jobs["profile"][asks]])
-        limit, member = caps.limit.copy(), caps.member.copy()
-        for pool in pools:
-            own, wants = caps.limit[pool.rows], asked[pool.rows]
-            idle = float(np.maximum(own - wants, 0.0).sum())
-            short = pool.shares & (wants > own)
-            limit[pool.rows[short]] += idle
-            limit[pool.joint] = own[short].sum() + idle
-            member[:, pool.joint] = member[:, pool.rows[short]].any(axis=1)
-        return Caps(limit=limit, counts=caps.counts, member=member, group=caps.group)
+        if not layout.pools:
+            return caps
+        asks = np.flatnonzero(jobs.runnable(now_s))
+        most = most_held(table, workers)[jobs["profile"][asks]]
+        return _lend(caps, layout, _asked(caps.of_jobs(asks), layout, most))
 
     def _layout(self, types: tuple[str, ...]) -> _Layout:
         key = (self.rules, len(self.groups), types)
@@ -158,9 +154,51 @@ def is_firm(job: Job) -> bool:
     return not job.preemptible or job.min_run_time_s > 0.0
 
 
-def most_held(table: ConfigurationTable) -> IntArray:
-    """Return (U, K) the most workers of each type that a job of each profile can hold."""
+def _asked(caps: Caps, layout: _Layout, most: IntArray) -> FloatArray:
+    """Return (Q,) what jobs would hold at most if quotas that do not lend were the only ones.
+
+    Args:
+        caps: over these jobs.
+        layout: of the caps.
+        most: (N, K) most workers of each type that each job could hold.
+    """
+    groups = len(caps.member)
+    by_type = [np.bincount(caps.group, one, groups) for one in most.T]
+    asks = np.array(by_type).reshape(most.shape[1], groups).T
+    counts, member = caps.counts.astype(float), caps.member.T.astype(float)
+    over = (member @ asks * counts).sum(axis=1) > caps.limit
+    for row in layout.strict[over[layout.strict]].tolist():
+        part = np.ix_(caps.member[:, row], caps.counts[row])
+        wants = asks[part].sum()
+        if wants > caps.limit[row]:
+            asks[part] *= caps.limit[row] / wants
+    result: FloatArray = (member @ asks * counts).sum(axis=1)
+    return result
+
+
+def _lend(caps: Caps, layout: _Layout, asked: FloatArray) -> Caps:
+    """Add the lent workers to the caps of projects that ask for more than their own quota."""
+    limit, member = caps.limit.copy(), caps.member.copy()
+    for pool in layout.pools:
+        own, wants = caps.limit[pool.rows], asked[pool.rows]
+        idle = float(np.maximum(own - np.ceil(wants - 1e-9), 0.0).sum())
+        short = pool.shares & (wants > own)
+        limit[pool.rows[short]] += idle
+        limit[pool.joint] = own[short].sum() + idle
+        member[:, pool.joint] = member[:, pool.rows[short]].any(axis=1)
+    return Caps(limit=limit, counts=caps.counts, member=member, group=caps.group)
+
+
+def most_held(table: ConfigurationTable, workers: IntArray | None = None) -> IntArray:
+    """Return (U, K) the most workers of each type that a job of each profile can hold.
+
+    Args:
+        table: configurations by profile.
+        workers: (K,) workers of each type that there are; None for any number.
+    """
     runs = table.throughput > 0
+    if workers is not None:
+        runs &= (table.demand <= workers).all(axis=2)
     most: IntArray = np.where(runs[:, :, None], table.demand, 0).max(axis=1, initial=0)
     return most
 
@@ -206,10 +244,14 @@ def _lay_out(rules: Sequence[Quota], groups: Sequence[_Group], types: tuple[str,
             if uses and (members[row] & firm).any():
                 add(CapOf(quota=rule, shared=True), rule.limit, members[row] & firm)
         pools.append(_Pool(rows=rows, shares=shares, joint=joint))
+    lending = {row for lent in lenders.values() for _, row in lent}
+    strict = [row for row, cap in enumerate(of) if not cap.shared and row not in lending]
+    strict.sort(key=lambda row: (not of[row].owner, of[row].quota.worker_type == ""))
     return _Layout(
         of=tuple(of),
         limit=np.array(limits, dtype=float),
         counts=np.array(counts, dtype=bool).reshape(len(of), len(types)),
         member=np.array(members, dtype=bool).reshape(len(of), len(groups)).T.copy(),
         pools=tuple(pools),
+        strict=np.array(strict, dtype=np.int64),
     )

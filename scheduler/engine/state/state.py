@@ -165,7 +165,8 @@ class State:
 
     def caps(self) -> Caps | None:
         """Return the caps of this moment over all jobs; None if there are no quotas."""
-        return self.quotas.caps(self.jobs, self.table, self.now_s)
+        workers = self.fleet.count(self.fleet.in_service & ~self.fleet.cordoned)
+        return self.quotas.caps(self.jobs, self.table, workers, self.now_s)
 
     def held_of(self, caps: Caps, rows: IntArray) -> IntArray:
         """Return (Q,) workers that the leases of (R,) rows hold of each cap."""

@@ -35,8 +35,10 @@ _ROW = np.dtype(
         ("pair", np.int64),  # entry of the pair table run now, NONE otherwise
         ("charged", np.int64),  # 1 while the time it runs counts against X, 0 for a bonus
         ("attempts", np.int64),  # leases granted so far, also in an earlier life
-        ("failures", np.int64),  # own failures so far
-        ("losses", np.int64),  # leases lost in a row during which it made no progress
+        ("failures", np.int64),  # own failures that count
+        ("failed_held_s", np.float64),  # ``held_s`` at its last failure
+        ("failed_steps", np.float64),  # ``steps_safe`` at its last failure
+        ("losses", np.int64),  # leases in a row that were lost, or left at once, without progress
         ("deaths", np.int64),  # agents in a row that died soon after its starts
         ("weight", np.float64),
         ("total_steps", np.float64),
@@ -45,6 +47,7 @@ _ROW = np.dtype(
         ("arrival_s", np.float64),
         ("deadline_s", np.float64),  # inf without one
         ("attained_worker_s", np.float64),  # worker-seconds received
+        ("held_s", np.float64),  # seconds under leases that have ended
         ("workers_held", np.float64),  # workers held now, half of them in a pair
         ("restart_s", np.float64),
         ("retry_at_s", np.float64),  # may not run before; inf: not until another event
@@ -221,9 +224,9 @@ class JobTable:
         deadline_s = np.inf if job.deadline_s is None else job.deadline_s
         self._rows[i] = (
             *(number, profile, job.scale_factor, entity, WAITING, NONE, NONE, NONE, 0),
-            *(job.attempts_before, 0, 0, 0, job.weight),
+            *(job.attempts_before, 0, 0.0, 0.0, 0, 0, job.weight),
             *(job.total_steps, job.steps_before, job.steps_before),
-            *(job.arrival_s, deadline_s, 0.0, 0.0),
+            *(job.arrival_s, deadline_s, 0.0, 0.0, 0.0),
             *(job.usual_restart_s, -np.inf, np.inf, 0),
             *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, group, 0, 0.0),
             BITS[WaitReason.NO_ALLOCATION],

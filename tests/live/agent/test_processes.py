@@ -15,7 +15,7 @@ from agent.clock import lease_clock_s
 from leasehold_testing.file_link import FileLink
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
-from scheduler.protocol.desired import Desired
+from scheduler.protocol.desired import LEFT_EARLY, LEFT_UNASKED, Desired
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 DEAF = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEP}"
@@ -86,7 +86,7 @@ def test_a_job_runs_to_its_end_and_is_told_who_it_is(node):
     ("program", "reason", "code", "words"),
     [
         ("raise SystemExit(3)", EndReason.FAILED, 3, "exit code 3"),
-        ("raise SystemExit(75)", EndReason.RELEASED, 75, ""),
+        ("raise SystemExit(75)", EndReason.RELEASED, 75, "although nothing had asked it to"),
         ("raise MemoryError", EndReason.OOM, 1, "out-of-memory"),
         ("import os; os.abort()", EndReason.FAILED, -6, "SIGABRT"),
     ],
@@ -98,6 +98,7 @@ def test_an_exit_is_classified(node, program, reason, code, words):
             report = await node.until(lambda: node.ended(1))
         assert (report.reason, report.exit_code) == (reason, code)
         assert words in report.message
+        assert report.reason_code == (LEFT_UNASKED if code == LEFT_EARLY else "")
 
     run(main())
 

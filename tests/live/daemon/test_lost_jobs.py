@@ -79,7 +79,8 @@ def test_a_job_that_kills_its_supervisor_waits_longer_each_time_and_leaves_nothi
         wait_until(lambda: 2 in losses())
         assert pids_with(word) == []
         explanation = client.get(f"/v1/jobs/{job_id}/explain").json()
-        assert "lost 2 times in a row without getting on; next try in" in explanation["message"]
+        words = "it was lost, or left by itself, 2 times in a row without progress; next try in"
+        assert words in explanation["message"]
         assert client.get(f"/v1/jobs/{job_id}").json()["attempts"] == 2
         client.post(f"/v1/jobs/{job_id}/cancel")
 

@@ -11,6 +11,7 @@ from agent.clock import lease_clock_s
 from agent.kubernetes.pods.ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
 from scheduler.domain.lease_life import EndReason, LeasePhase
+from scheduler.protocol.desired import LEFT_UNASKED
 
 POD = "job1-1-0"
 
@@ -33,17 +34,21 @@ def test_a_lease_becomes_a_pod_and_its_success_completes_the_job(play, make_leas
 
 
 def test_each_way_to_end_has_its_own_reason(play, make_lease):
-    cases = [(75, None, "released"), (1, None, "failed"), (137, "OOMKilled", "oom")]
+    cases = [
+        (75, None, "released", LEFT_UNASKED),
+        (1, None, "failed", ""),
+        (137, "OOMKilled", "oom", "OOMKilled"),
+    ]
 
     async def scene(stage):
-        for number, (code, reason, _) in enumerate(cases, 1):
+        for number, (code, reason, *_) in enumerate(cases, 1):
             stage.start(make_lease(number, workers=(number,)))
             name = f"job{number}-1-0"
             await stage.pod(name)
             stage.api.finish(name, code, reason)
-        for number, (code, _, end) in enumerate(cases, 1):
+        for number, (code, _, end, word) in enumerate(cases, 1):
             report = await stage.ended(number)
-            assert (report.reason, report.exit_code) == (end, code)
+            assert (report.reason, report.exit_code, report.reason_code) == (end, code, word)
         stage.start(make_lease(9))
         await stage.pod("job9-1-0")
         stage.api.status("job9-1-0", phase="Failed", reason="Evicted", message="low on memory")

@@ -35,7 +35,8 @@ def test_a_job_that_is_lost_again_and_again_waits_longer_each_time_and_says_so(l
         explanation = await stage.explanation()
         assert explanation.reason is WaitReason.BACKOFF
         losses = sum(end == "lost" for end in stage.ends())
-        assert f"lost {losses} times in a row without getting on" in explanation.message
+        words = f"it was lost, or left by itself, {losses} times in a row without progress"
+        assert words in explanation.message
         assert "next try in" in explanation.message
         assert stage.history("job_interrupted")[-1].data["losses"] >= 2
 
@@ -92,6 +93,42 @@ def test_deaths_are_counted_over_a_restart_of_the_scheduler(live):
         assert stage.status() == "held"
 
     live(story, nodes=TWO)
+
+
+@pytest.mark.parametrize("node_timeout_s", [12.0, 200.0])
+def test_a_job_that_takes_its_machine_down_is_held_however_long_the_reboot_takes(
+    live, node_timeout_s
+):
+    """Time during which the machine is off is no time during which the job ran."""
+
+    async def story(stage):
+        await stage.job(total_steps=5000.0)
+        for _ in range(2):
+            await stage.run_until(lambda: stage.status() == "running", at_most_s=600)
+            await stage.wait(2)
+            node = node_of(stage)
+            stage.links[node.name].cut = True
+            node.reboot()
+            await stage.wait(90)
+            stage.links[node.name].cut = False
+            await stage.wait(2)
+        assert stage.status() == "held"
+        assert "2 agents in a row died" in stage.row().reason
+
+    live(story, nodes=TWO, engine={"round_length_s": 300.0}, node_timeout_s=node_timeout_s)
+
+
+def test_a_death_is_told_once_although_the_scheduler_restarts(live):
+    async def story(stage):
+        await stage.job(total_steps=500.0)
+        await stage.wait(2)
+        await die(stage, node_of(stage))
+        for _ in range(2):
+            await stage.restart()
+            await stage.wait(5)
+        assert len(stage.history("agent_died")) == 1
+
+    live(story)
 
 
 @pytest.mark.parametrize("why", ["stopped", "saved", "late", "never"])

@@ -132,8 +132,8 @@ def test_a_limit_is_due_as_soon_as_a_limited_job_runs(replay):
     while "j7" not in made.control.view.leases.of_job:
         made.step()
     state, gate = admission(made)
-    held_s = state.engine.attained_worker_s_of("j7") / 2
-    assert gate.next_due_s == pytest.approx(made.now_s + 50.0 - held_s)
+    live = state.leases.by_id[state.leases.of_job["j7"]]
+    assert gate.next_due_s == pytest.approx(live.lease.start_s + 50.0)
     state.engine.handle(now=gate.next_due_s)
     told = gate.follow((), (), gate.next_due_s)
     assert [e.job_id for e in told if isinstance(e, ev.JobCancelled)] == ["j7"]

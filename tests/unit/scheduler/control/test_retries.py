@@ -10,6 +10,7 @@ from scheduler.control.facts.requests import JobAction
 from scheduler.control.leases.retries import Category, category_of, retries_in_words
 from scheduler.domain.facts.troubles import Trouble
 from scheduler.domain.lease_life import EndReason, LeasePhase
+from scheduler.protocol.desired import LEFT_UNASKED
 from scheduler.protocol.reports import LeaseReport
 
 
@@ -103,6 +104,22 @@ def test_ends_of_other_kinds_are_not_counted() -> None:
     assert story.final is None
     story.end(EndReason.LOST)
     assert story.final == ("failed", "too_many_node_fault")
+
+
+def test_a_job_that_leaves_by_itself_was_not_preempted_and_waits_longer_each_time() -> None:
+    story = Story(max_preemptions=0)
+    began_s = story.now_s
+    for _ in range(3):
+        story.end(EndReason.RELEASED, LEFT_UNASKED)
+    assert story.final is None
+    assert story.shell.control.state.jobs.by_id["a"].spent == {}
+    lines = [row for d in story.shell.log for row in d.rows.history]
+    kinds = [row.kind for row in lines if row.kind in {"job_interrupted", "job_preempted"}]
+    assert kinds == ["job_interrupted"] * 3
+    ends = [row.data for row in lines if row.kind == "lease_ended"]
+    assert {(end["trouble"], "category" in end) for end in ends} == {("left_unasked", False)}
+    assert story.now_s - began_s > 30.0
+    assert story.shell.control.state.engine.jobs["losses"].tolist() == [3]
 
 
 def test_without_bounds_a_job_is_tried_again_as_before() -> None:

@@ -291,6 +291,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         reason=st.sampled_from(EndReason),
         steps_done=NUMBERS,
         ran_s=st.none() | NUMBERS,
+        left=st.booleans(),
     ),
     ev.LeasesReleased: SIZES.flatmap(
         lambda n: st.builds(
@@ -419,6 +420,7 @@ def test_a_stored_event_reads_like_the_event() -> None:
         "unstarted": [],
         "failed": [],
         "ran_s": 2.0,
+        "left": False,
     }
 
 

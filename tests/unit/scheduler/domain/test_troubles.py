@@ -46,6 +46,7 @@ CASES = [
     ("Forbidden", "unable to create new content because it is being terminated", "namespace"),
     ("AlreadyExists", "pod job1-1-0 belongs to another lease", "name_taken"),
     ("DeadlineExceeded", "Pod was active longer than specified deadline", "time_limit"),
+    ("LeftUnasked", "", "left_unasked"),
     ("SomethingNew", "", "other"),
 ]
 

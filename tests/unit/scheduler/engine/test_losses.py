@@ -56,6 +56,66 @@ def test_a_job_that_has_got_on_counts_anew(start, job, got_on):
     assert (column(shell, "status") == RUNNING) is (got_on != "never ran")
 
 
+def leave(shell, *, steps_done=0.0, ran_s=0.1):
+    lease_id = newest(shell)
+    shell.executions.pop(lease_id)
+    end = {"reason": EndReason.RELEASED, "steps_done": steps_done, "ran_s": ran_s, "left": True}
+    shell.tell(ev.LeaseEnded(lease_id=lease_id, **end))
+
+
+def test_a_job_that_leaves_at_once_waits_longer_each_time(start, job):
+    shell = start(settings={"retry_backoff_s": 30.0})
+    shell.submit(job("a"))
+    for wait_s in (0.0, 30.0, 60.0, 120.0, 240.0, 480.0, 480.0):
+        leave(shell)
+        shell.run(until_s=shell.now + max(wait_s - 0.1, 0.0))
+        assert (shell.running() == {}) is (wait_s > 0)
+        shell.run(until_s=shell.now + 0.1)
+        assert set(shell.running()) == {"a"}
+    told = lines(shell, "job_interrupted")
+    assert [line.get("losses") for line in told] == [None, *range(2, 8)]
+    assert {line["left"] for line in told} == {True}
+    assert not lines(shell, "job_preempted")
+
+
+@pytest.mark.parametrize("progress", [{"ran_s": 3600.0}, {"steps_done": 1.0}])
+def test_a_job_that_leaves_after_work_runs_again_at_once(start, job, progress):
+    shell = start(settings={"retry_backoff_s": 1000.0})
+    shell.submit(job("a"))
+    for number in range(1, 4):
+        leave(shell, **{name: value * number for name, value in progress.items()})
+        assert set(shell.running()) == {"a"}
+
+
+def test_waits_after_failures_have_a_bound(start, job):
+    shell = start(settings={"retry_backoff_s": 30.0})
+    shell.submit(job("a", max_failures=50))
+    for _ in range(40):
+        shell.end(newest(shell), EndReason.FAILED)
+        shell.run(until_s=shell.now + 480.1)
+        assert set(shell.running()) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("hours", "saves", "ends"), [(2, True, False), (0.5, True, True), (2, False, True)]
+)
+def test_work_that_was_saved_since_forgives_failures(start, job, hours, saves, ends):
+    """A job that fails each time at the same point has made no progress, so that it ends."""
+    shell = start(settings={"retry_backoff_s": 1.0})
+    shell.submit(job("a", max_failures=2, total_steps=1e9))
+    for number in range(1, 7):
+        shell.run(until_s=shell.now + hours * 3600.0)
+        if shell.ended:
+            break
+        lease_id = newest(shell)
+        shell.executions.pop(lease_id)
+        steps = float(number if saves else 0)
+        failed = {"reason": EndReason.FAILED, "steps_done": steps}
+        shell.tell(ev.LeaseEnded(lease_id=lease_id, **failed))
+    assert shell.ended == ({"a": "job_failed"} if ends else {})
+    assert number == (3 + 1 if ends else 6)
+
+
 def test_a_failure_is_no_loss(start, job):
     shell = start(settings={"retry_backoff_s": 0.0})
     shell.submit(job("a"))

@@ -121,3 +121,15 @@ def test_pairs_keep_their_identity_when_the_table_gets_new_rows(apart_then_toget
     assert shell.engine.pairs.x.tolist() == [0.0]
     shell.tell(ev.ConfigurationsChanged(table=without))
     shell.run(until_s=650.0)
+
+
+def test_jobs_that_share_a_worker_hold_it_for_the_whole_time(apart_then_together):
+    """Their time limits count seconds under leases, whatever the size of these."""
+    shell = apart_then_together()
+    shell.run(until_s=150.0)
+    (lease_id,) = (
+        one.lease.lease_id for one in shell.executions.values() if one.lease.job_id == "b"
+    )
+    shell.end(lease_id, EndReason.FAILED)
+    assert shell.engine.held_before_s("b") == 150.0
+    assert shell.engine.jobs["attained_worker_s"].tolist() == [125.0, 125.0]

@@ -251,3 +251,45 @@ def test_a_quota_that_cannot_be_is_refused():
         Quota(project="p", limit=-1)
     with pytest.raises(InputError, match="the quota of each user is to lend"):
         Quota(project="p", limit=1, each_user=True, idle=IdleQuota.LEND)
+
+
+@pytest.mark.parametrize("why", ["budget", "user", "fleet", "held"])
+def test_workers_are_lent_while_the_lenders_jobs_cannot_run(why):
+    """Jobs of the lender that may not run, for any reason, ask for nothing."""
+    quotas = [
+        Quota(project="p", limit=3, idle=IdleQuota.LEND),
+        Quota(project="q", limit=1, idle=IdleQuota.SHARE),
+    ]
+    if why == "user":
+        quotas.append(Quota(project="p", limit=0, each_user=True))
+    table = make_table([[2.0, 0.0], [3.0, 0.0]], scale_factor=[1, 3])
+    shell = shell_of(*quotas, table=table, spec="type-0:4,type-1:2")
+    if why == "fleet":
+        shell.tell(ev.WorkersLost(workers=(3,)), ev.WorkersLost(workers=(2,)))
+    for i in range(3):
+        if why == "fleet":
+            submit(shell, f"p{i}", 1000.0, profile=1)
+        else:
+            submit(shell, f"p{i}", 1000.0)
+        if why == "budget":
+            shell.tell(ev.FundsChanged(job_ids=(f"p{i}",), unfunded=True))
+        elif why == "held":
+            shell.tell(ev.JobHeld(job_id=f"p{i}"))
+    for i in range(4):
+        submit(shell, f"q{i}", 1000.0, project="q")
+    shell.run(until_s=45.0)
+    assert shell.used()["q", "", ""] == (2 if why == "fleet" else 4)
+
+
+def test_a_lender_asks_for_no_more_than_its_users_may_hold():
+    quotas = (
+        Quota(project="p", limit=4, idle=IdleQuota.LEND),
+        Quota(project="p", limit=1, each_user=True),
+        Quota(project="q", limit=0, idle=IdleQuota.SHARE),
+    )
+    shell = shell_of(*quotas)
+    for i in range(6):
+        submit(shell, f"p{i}", 1000.0, owner="ann" if i < 3 else "bob")
+        submit(shell, f"q{i}", 1000.0, project="q")
+    shell.run(until_s=45.0)
+    assert (shell.used()["p", "", ""], shell.used()["q", "", ""]) == (2, 2)
