@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from scheduler.domain.jobs.documents import check_expansion
+from scheduler.domain.jobs.documents import check_expansion, with_plain_numbers
 from scheduler.errors import TraceError
 from traces.files import read_text
 
@@ -45,7 +45,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
     text = read_text(path)
     try:
-        return yaml.load(text, Loader=Strict)  # noqa: S506  Strict is a SafeLoader
+        return yaml.load(text, Loader=with_plain_numbers(Strict))  # noqa: S506  it is a safe one
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         raise TraceError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli.reading.times import parse_deadline, parse_span
-from scheduler.domain.jobs.documents import check_expansion
+from scheduler.domain.jobs.documents import check_expansion, with_plain_numbers
 from scheduler.domain.jobs.fields import Number, Word, Written
 from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError
@@ -115,7 +115,7 @@ def parse_size(text: str, *, name: str) -> int:
     Raises:
         InputError: the text is not such a size.
     """
-    rest = text.strip().lower()
+    rest = "".join(text.lower().split())
     unit = rest.lstrip("0123456789.")
     factor = 1 if unit in {"", "b"} else _SIZES.get(unit.removesuffix("b").removesuffix("i"), 0)
     try:
@@ -157,7 +157,7 @@ def _yaml(text: str) -> list[Any]:
     import yaml  # noqa: PLC0415 - only for files
 
     # Without the C loader 1,000 jobs take seconds.
-    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    kind = with_plain_numbers(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
         _check_depth(yaml.parse(text, kind))
         return list(_documents(kind(text)))

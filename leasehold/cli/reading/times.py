@@ -11,37 +11,40 @@ from typing import Final
 from scheduler.domain.jobs.fields import LATEST_S
 from scheduler.errors import InputError
 
-_UNITS: Final = {
-    "s": 1.0,
-    "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86_400.0,
-    "w": 604_800.0,
+#: Seconds -> words for them, the largest first; ``M`` alone could be months.
+_WORDS: Final = {
+    604_800.0: "w week weeks",
+    86_400.0: "d day days",
+    3600.0: "h hr hrs hour hours",
+    60.0: "m min mins minute minutes",
+    1.0: "s sec secs second seconds",
 }
-_PIECE: Final = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)")
+_UNITS: Final = {word: seconds for seconds, words in _WORDS.items() for word in words.split()}
+_PIECE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)")
+#: A bare number of this size, some four months, is rather a date, or a time since the epoch.
+_NO_SPAN: Final = 1e7
 
 
 def parse_span(text: str, *, name: str) -> float:
-    """Return seconds: ``90``, ``45s``, ``10min``, ``1h30m``, ``2d``.
+    """Return seconds: ``90``, ``45s``, ``10min``, ``1h30m``, ``2 days``.
 
     Args:
-        text: the user's text; a bare number means seconds.
+        text: the user's text; a bare number means seconds. Units come once each, the largest first.
         name: of the option or field, for the message.
 
     Raises:
         InputError: the text is not a span.
     """
-    rest, seconds = text.strip().lower(), 0.0
+    rest, seconds, smallest = text.strip(), 0.0, math.inf
     bare = _PIECE.fullmatch(rest)
     if bare and not bare[2]:
         return float(bare[1])
     while rest:
         piece = _PIECE.match(rest)
-        if piece is None or piece[2] not in _UNITS:
+        unit = None if piece is None or piece[2] == "M" else _UNITS.get(piece[2].lower())
+        if piece is None or unit is None or unit >= smallest:
             break
-        seconds += float(piece[1]) * _UNITS[piece[2]]
+        seconds, smallest = seconds + float(piece[1]) * unit, unit
         rest = rest[piece.end() :].strip()
     else:
         if text.strip():
@@ -93,14 +96,45 @@ def _moment(text: str, now_s: float, sign: float, name: str) -> float | None:
         InputError: it is later than the largest possible time.
     """
     try:
-        found_s = now_s + sign * parse_span(text, name=name)
+        span_s = parse_span(text, name=name)
     except InputError:
         try:
-            found_s = datetime.fromisoformat(text.strip()).timestamp()
+            found_s = _timestamp(text.strip(), name)
         except (ValueError, OverflowError):
             return None
+    else:
+        if span_s >= _NO_SPAN and text.strip()[-1].isdigit():
+            raise InputError(
+                f"{name} is '{text}', which could be seconds from now, seconds since 1970, or a "
+                "date; give a span such as 2h, or a time such as 2026-08-01T18:00+02:00"
+            )
+        found_s = now_s + sign * span_s
     if found_s > LATEST_S:
         raise InputError(f"{name} is '{text}'; give a time before {format_given_time(LATEST_S)}")
+    return found_s
+
+
+def _timestamp(text: str, name: str) -> float:
+    """Return seconds since the epoch of an ISO 8601 time.
+
+    Raises:
+        ValueError: it is none.
+        InputError: the local zone has no such time, or has it twice, since clocks were changed.
+    """
+    given = datetime.fromisoformat(text)
+    found_s = given.timestamp()
+    if given.tzinfo is None:
+        later_s = given.replace(fold=1).timestamp()
+        if datetime.fromtimestamp(found_s) != given:  # noqa: DTZ006 - the local zone is meant
+            raise InputError(
+                f"{name} is '{text}', and clocks here skip that time; give another one, or one "
+                f"with its zone such as {format_given_time(found_s)}"
+            )
+        if later_s != found_s:
+            raise InputError(
+                f"{name} is '{text}', and clocks here show that time twice; give "
+                f"{format_given_time(found_s)} or {format_given_time(later_s)}"
+            )
     return found_s
 
 

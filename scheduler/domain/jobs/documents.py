@@ -1,8 +1,21 @@
-"""How large a hand-written document may become. Without numpy: jobs are read anywhere."""
+"""Hand-written YAML: how large it may become, and what its numbers are.
+
+Without numpy: jobs are read anywhere.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
+
+_INTEGER: Final = re.compile(r"^(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F_]+|0b[01_]+)$")
+_FLOAT: Final = re.compile(
+    r"""^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?
+    |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
+    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
+    re.VERBOSE,
+)
+_TAG: Final = "tag:yaml.org,2002:"
 
 #: Values of a document with all aliases written out. 10,000 jobs with 50 each are half of it.
 MOST_NODES = 1_000_000
@@ -45,3 +58,26 @@ def check_expansion(root: Any) -> None:
             path.add(id(node))
             left.append((node, True))
             left += ((part, False) for part in parts)
+
+
+def with_plain_numbers(loader: type[Any]) -> type[Any]:
+    """Return a loader of PyYAML that reads as numbers only what people mean as numbers.
+
+    YAML 1.1 takes 18:30 for 1110 and 010 for 8. These stay text here, as in YAML 1.2, and ``1e6``
+    is a number.
+
+    Args:
+        loader: a safe one.
+    """
+
+    class Plain(loader):  # type: ignore[misc]  # it is not known before
+        """The loader with other rules for numbers."""
+
+    numbers = {f"{_TAG}int", f"{_TAG}float"}
+    Plain.yaml_implicit_resolvers = {
+        first: [rule for rule in rules if rule[0] not in numbers]
+        for first, rules in loader.yaml_implicit_resolvers.items()
+    }
+    Plain.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."))
+    Plain.add_implicit_resolver(f"{_TAG}int", _INTEGER, list("-+0123456789"))
+    return Plain

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
+from datetime import datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -16,6 +19,7 @@ from leasehold.cli.reading.times import (
     format_span,
     format_when,
     parse_moment,
+    parse_past,
     parse_span,
 )
 from leasehold.cli.session.follow import format_figures
@@ -25,12 +29,16 @@ from scheduler.errors import InputError
 @pytest.mark.parametrize(("text", "seconds"), [
     ("90", 90), ("1.5", 1.5), ("45s", 45), ("10m", 600), ("10min", 600), ("1h30m", 5400),
     ("1h 30m", 5400), ("2d", 172800), ("1w", 604800), (".5h", 1800), (" 3 sec ", 3), ("2H", 7200),
+    ("2 hours", 7200), ("1 day 12 hrs", 129600), ("90 minutes", 5400),
 ])  # fmt: skip
 def test_spans_are_read(text, seconds):
     assert parse_span(text, name="x") == seconds
 
 
-@pytest.mark.parametrize("text", ["", " ", "h", "5x", "-3s", "1h30", "1h-2m", "soon", "nan"])
+@pytest.mark.parametrize("text", [
+    "", " ", "h", "5x", "-3s", "1h30", "1h-2m", "soon", "nan", "1M", "1h1h", "30m1h", "18:30",
+    "inf", "P1D", "\N{ARABIC-INDIC DIGIT THREE}h",
+])  # fmt: skip
 def test_what_is_no_span_is_named(text):
     with pytest.raises(InputError, match="--x is"):
         parse_span(text, name="--x")
@@ -41,6 +49,43 @@ def test_moments_are_spans_from_now_or_dates():
     assert parse_moment("1970-01-02T00:00:00+00:00", now_s=0.0, name="x") == 86400.0
     with pytest.raises(InputError, match=r"x is '31\.12\.'"):
         parse_moment("31.12.", now_s=0.0, name="x")
+
+
+@pytest.fixture
+def in_berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(("text", "words"), [
+    ("18:30", "give a span from now such as 2h, or a time such as"),
+    ("1796000000", "seconds from now, seconds since 1970, or a date"),
+    ("1796000000.5", "seconds from now, seconds since 1970, or a date"),
+    ("20261224", "seconds from now, seconds since 1970, or a date"),
+    ("202612241800", "seconds from now, seconds since 1970, or a date"),
+    ("2027-03-28T02:30", "skip that time; give another one, or one with its zone"),
+    ("2026-10-25 02:30", "twice; give 2026-10-25T02:30:00+02:00 or 2026-10-25T02:30:00+01:00"),
+])  # fmt: skip
+def test_a_moment_that_could_mean_two_things_is_refused_with_the_form_to_use(text, words):
+    for read in (parse_moment, parse_past):
+        with pytest.raises(InputError) as told:
+            read(text, now_s=1_795_000_000.0, name="--deadline")
+        assert f"--deadline is '{text}'" in str(told.value)
+        assert words in str(told.value).replace("before now", "from now")
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(("text", "same"), [
+    ("2027-03-28T03:30", "2027-03-28T01:30Z"), ("2026-10-25T02:30+01:00", "2026-10-25T01:30Z"),
+    ("2026-12-24", "2026-12-23T23:00Z"), ("2026-12-24 18:00:00", "2026-12-24T17:00Z"),
+])  # fmt: skip
+def test_a_time_without_a_zone_is_local(text, same):
+    read = partial(parse_moment, now_s=0.0, name="x")
+    assert read(text) == read(same) == datetime.fromisoformat(same).timestamp()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [
@@ -66,7 +111,7 @@ def test_the_past_has_an_age_and_the_future_a_wait():
 
 @pytest.mark.parametrize(("text", "size"), [
     ("512", 512), ("1K", 1024), ("1.5g", 3 * 2**29), ("4GiB", 2**32), ("2mb", 2**21), ("1t", 2**40),
-    ("100b", 100),
+    ("100b", 100), ("4 GiB", 2**32),
 ])  # fmt: skip
 def test_sizes_are_read(text, size):
     assert parse_size(text, name="x") == size

@@ -1,5 +1,7 @@
 """Clusters from specs and files, and prices."""
 
+import re
+
 import pytest
 
 from scheduler.errors import ClusterError
@@ -116,3 +118,14 @@ def test_malformed_prices_and_specs_are_refused(write):
         read_cluster("v100")
     with pytest.raises(ClusterError, match="No such file"):
         read_cluster("nowhere.yaml")
+
+
+@pytest.mark.parametrize("number", ["1:30", "010", "1:30.5"])
+def test_what_only_yaml_1_1_takes_for_a_number_is_refused(write, number):
+    with pytest.raises(ClusterError, match=re.escape(number)):
+        read_prices(write("p.yaml", f"cost_usd_per_hour: {{t4: {number}}}"))
+
+
+def test_numbers_may_have_exponents_and_underscores(write):
+    text = "cost_usd_per_hour: {a: 1e-1, b: 1_0, c: .5, d: +2.5e+1}"
+    assert read_prices(write("p.yaml", text)) == {"a": 0.1, "b": 10.0, "c": 0.5, "d": 25.0}
