@@ -26,6 +26,7 @@ from api.threads import in_thread
 from scheduler.control.facts.requests import Fit, Submission, Submitted
 from scheduler.control.facts.specs import missed_deadline
 from scheduler.domain.jobs.spec import JobSpec
+from scheduler.errors import AdmissionError
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -109,7 +110,7 @@ async def submit_jobs(
     if isinstance(one, ProblemError):
         raise one
     if dry_run:
-        return Answer(await _tried(context, one))
+        return Answer(await _tried(context, principal, one))
     if one.job.array is not None:
         return await _batch(context, principal, made, dry_run=False)
     return await _single(context, principal, one)
@@ -221,7 +222,7 @@ async def _batch(
             answers.append(_failed(index, item, dry_run=dry_run))
         elif dry_run:
             await asyncio.sleep(0)  # a fit takes a fraction of a millisecond: let other tasks run
-            answers.append(await _fitting(context, index, item))
+            answers.append(await _fitting(context, principal, index, item))
         else:
             for submission in item.submissions:
                 answers.append(_item(index, submission.spec.array_index))
@@ -235,22 +236,27 @@ async def _batch(
     return Answer({"jobs": answers}, 207 if any(a["error"] for a in answers) else 200)
 
 
-async def _fitting(context: Context, index: int, made: Made) -> dict[str, Any]:
+async def _fitting(
+    context: Context, principal: Principal, index: int, made: Made
+) -> dict[str, Any]:
     try:
-        return {"index": index, "fit": await _tried(context, made), "error": None}
+        return {"index": index, "fit": await _tried(context, principal, made), "error": None}
     except ProblemError as error:
         return _failed(index, error, dry_run=True)
 
 
-async def _tried(context: Context, made: Made) -> dict[str, Any]:
+async def _tried(context: Context, principal: Principal, made: Made) -> dict[str, Any]:
     """Return whether a job could run, and its pod.
 
     Raises:
-        ProblemError: its deadline has passed.
+        ProblemError: its submission would be refused.
     """
     if late := missed_deadline(made.spec.deadline_s, now_s=context.now()):
         raise ProblemError(422, late)
-    fit = await context.service.fit(made.spec)
+    try:
+        fit = await context.service.fit(made.spec, owner=principal.subject)
+    except AdmissionError as error:
+        raise ProblemError(422, str(error), code="refused") from None
     return _with_pod(fit, made.spec, context.settings.template_allows)
 
 

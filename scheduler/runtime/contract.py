@@ -60,8 +60,12 @@ class Jobs(Protocol):
         """Submit jobs; one that is refused does not affect the others. Durable on return."""
         ...
 
-    async def fit(self, spec: JobSpec) -> Fit:
-        """Return whether and where a job could run; changes nothing."""
+    async def fit(self, spec: JobSpec, *, owner: str = "") -> Fit:
+        """Return whether and where a job of a user could run; changes nothing.
+
+        Raises:
+            AdmissionError: its submission would be refused.
+        """
         ...
 
     async def act(

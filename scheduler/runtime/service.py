@@ -17,7 +17,7 @@ from scheduler.control.facts.facts import (
 )
 from scheduler.control.facts.requests import Submitted
 from scheduler.control.jobs.actions import try_act
-from scheduler.control.jobs.submit import first_fit
+from scheduler.control.jobs.submit import try_fit
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease_life import LeasePhase
 from scheduler.domain.rows import HistoryRow
@@ -365,11 +365,12 @@ class LiveService(ClusterAdmin):
         without_key = Submitted(code="refused", refusal=NO_KEY)
         return tuple(without_key if no else next(left) for no in refused)
 
-    async def fit(self, spec: JobSpec) -> Fit:
+    async def fit(self, spec: JobSpec, *, owner: str = "") -> Fit:
         """Return whether and where a job could run; changes nothing."""
         if spec.secret_env and not self._box.can_seal:
             raise AdmissionError(NO_KEY)
-        return first_fit(self._view, spec)
+        rows = await self._rows_of(spec.depends_on) if spec.depends_on else {}
+        return try_fit(self._view, spec, owner, rows)
 
     async def act(
         self,

@@ -27,6 +27,7 @@ from scheduler.domain.jobs.job import JobStatus, type_in
 from scheduler.domain.jobs.placeholders import filled
 from scheduler.domain.rows import IdempotencyRow
 from scheduler.domain.throughputs.ways import CatalogueKey, Source, mixed_rate
+from scheduler.errors import AdmissionError
 from scheduler.protocol.desired import MARGIN_S
 
 #: Worker type -> workers known, workers that can be granted, and idle workers, at one moment.
@@ -167,21 +168,36 @@ def _refusal(
 ) -> Submitted | None:
     if over := _over_quota(state, spec):
         return Submitted(code="quota", refusal=over)
-    wrong = _too_long_at_least(state, spec) or _too_slow_to_leave(state, spec)
-    if wrong := wrong or _without_uid(state, spec, owner):
+    has_uid = state.owners.has_room(spec.project, owner, state.settings)
+    if wrong := _fault(state, spec, owner, rows, has_uid=has_uid):
         return Submitted(code="refused", refusal=wrong)
-    for other in spec.depends_on:
-        refusal = _dependency_fault(state, other, rows)
-        if refusal:
-            return Submitted(code="refused", refusal=refusal)
     if state.settings.refuse_unfit:
-        fit = first_fit(state, spec, room, rough=True)
+        fit = _first_fit(state, spec, room, rough=True)
         if not fit.fits and any(room[0].values()):
             return Submitted(code="refused", refusal=fit.message)
     return None
 
 
-def _over_quota(state: ControlState, spec: JobSpec) -> str:
+def _fault(
+    state: ControlState | PublishedState,
+    spec: JobSpec,
+    owner: str,
+    rows: Mapping[str, JobRow],
+    *,
+    has_uid: bool,
+) -> str:
+    """Return why a job is refused although there is room for it; empty if it is not."""
+    wrong = _too_long_at_least(state, spec) or _too_slow_to_leave(state, spec)
+    if not wrong and not has_uid:
+        wrong = (
+            f"there is no uid left for jobs of '{owner}' in project '{spec.project}'; have "
+            f"isolation.uids raised, which is {state.settings.uids}"
+        )
+    faults = (_dependency_fault(state, other, rows) for other in spec.depends_on)
+    return wrong or next(filter(None, faults), "")
+
+
+def _over_quota(state: ControlState | PublishedState, spec: JobSpec) -> str:
     """Return which limit of its project a job exceeds; empty if none."""
     limits = state.jobs.limits.get(spec.project)
     if limits is None:
@@ -196,14 +212,14 @@ def _over_quota(state: ControlState, spec: JobSpec) -> str:
     )
 
 
-def _able_types(state: ControlState, spec: JobSpec) -> tuple[str, ...]:
+def _able_types(state: ControlState | PublishedState, spec: JobSpec) -> tuple[str, ...]:
     """Return the worker types that a job is known to run on."""
     ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
     found = {name for way in ways if way.estimate.steps_per_s > 0.0 for name in way.workers}
     return tuple(sorted(found | {name for name, rate in spec.throughputs.items() if rate > 0.0}))
 
 
-def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:
+def _too_long_at_least(state: ControlState | PublishedState, spec: JobSpec) -> str:
     """Return why a job's minimum run time is too long; empty if it is not."""
     most_s = state.settings.engine.patience_s
     if spec.min_run_time_s <= most_s:
@@ -214,17 +230,7 @@ def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:
     )
 
 
-def _without_uid(state: ControlState, spec: JobSpec, owner: str) -> str:
-    """Return that no uid is left for the job's owner; empty if there is one."""
-    if state.owners.has_room(spec.project, owner, state.settings):
-        return ""
-    return (
-        f"there is no uid left for jobs of '{owner}' in project '{spec.project}'; have "
-        f"isolation.uids raised, which is {state.settings.uids}"
-    )
-
-
-def _too_slow_to_leave(state: ControlState, spec: JobSpec) -> str:
+def _too_slow_to_leave(state: ControlState | PublishedState, spec: JobSpec) -> str:
     """Return why a job could not learn in time that its lease continues; empty if it can.
 
     Its agent counts notice and grace back from the end of the lease. If they were longer than the
@@ -241,7 +247,9 @@ def _too_slow_to_leave(state: ControlState, spec: JobSpec) -> str:
     )
 
 
-def _dependency_fault(state: ControlState, other: str, rows: Mapping[str, JobRow]) -> str:
+def _dependency_fault(
+    state: ControlState | PublishedState, other: str, rows: Mapping[str, JobRow]
+) -> str:
     if other in state.jobs.by_id:
         return ""
     row = rows.get(other)
@@ -266,26 +274,40 @@ def fit_of(state: ControlState | PublishedState, spec: JobSpec, room: Room | Non
     return _fit(state, spec, room or room_of(state))
 
 
-def first_fit(
-    state: ControlState | PublishedState,
-    spec: JobSpec,
-    room: Room | None = None,
-    *,
-    rough: bool = False,
-) -> Fit:
-    """Do as ``fit_of`` for a job that has not been submitted.
+def try_fit(view: PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow]) -> Fit:
+    """Return whether and where a job could run if it were submitted now.
 
-    The job's own throughputs and its project's limits already count.
+    Args:
+        view: of the leader.
+        spec: of the job.
+        owner: the user that would submit it.
+        rows: those of the jobs that it depends on, as far as they are stored.
+
+    Raises:
+        AdmissionError: its submission would be refused; names the field and the value.
+    """
+    has_uid = (spec.project, owner) in view.uids or len(view.uids) < view.settings.uids
+    wrong = _unread_file(spec) or _fault(view, spec, owner, rows, has_uid=has_uid)
+    if wrong:
+        raise AdmissionError(wrong)
+    fit = _first_fit(view, spec, room_of(view))
+    if over := _over_quota(view, spec):
+        return replace(fit, fits=False, reason=WaitReason.QUOTA, message=over)
+    return fit
+
+
+def _first_fit(
+    state: ControlState | PublishedState, spec: JobSpec, room: Room, *, rough: bool = False
+) -> Fit:
+    """Do as ``fit_of`` for a job that has not been submitted: its own throughputs already count.
 
     Args:
         state: of the leader.
         spec: of the job.
-        room: of this moment, if many jobs are checked.
+        room: of this moment.
         rough: whether inferred steps/s may be of any size, see ``Knowledge.ways``.
     """
-    fit = _fit(state, spec, room or room_of(state), spec.throughputs, rough=rough)
-    if wide := broken_rule(state.jobs.limits.get(spec.project), spec, spec.weight):
-        return replace(fit, fits=False, reason=WaitReason.QUOTA, message=wide)
+    fit = _fit(state, spec, room, spec.throughputs, rough=rough)
     types = state.engine.cluster.type_names
     named = {"steps/s": spec.throughputs, "restarts": spec.restarts}
     for what, workers in named.items() if types else ():
@@ -347,12 +369,14 @@ def _fit(
         options.append(option)
         if way.count <= known:
             fitting.append(option)
-    options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
+    for found in (options, fitting):
+        found.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
     reason, message = _judge(spec, options, fitting, names, room[0])
     if reason is WaitReason.WORKERS_OUT:
         out = out_of_reach(state, spec)
         message = f"{message}: {_whereabouts(out)}{_what_broke(state, out.get('broken', {}))}"
-    return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
+    ways = tuple(fitting or options)
+    return Fit(fits=bool(fitting), reason=reason, message=message, configurations=ways)
 
 
 def _declared_rate(way: Way, declared: Mapping[str, float]) -> float | None:

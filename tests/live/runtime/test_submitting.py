@@ -8,6 +8,7 @@ import pytest
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.spec import JobSpec
+from scheduler.errors import AdmissionError
 from scheduler.runtime.intake import digest_of, submission_fact
 
 
@@ -106,6 +107,44 @@ def test_what_can_never_run_is_refused_with_the_reason(live, values, reason, wor
         assert words in result.refusal
 
     live(story)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"grace_s": 120.0}, "notice_s 1 + grace_s 120 + 1 s at the agent"),
+        ({"min_run_time_s": 3 * 86_400.0}, "min_run_time_s is 259200"),
+        ({"depends_on": ("nojob",)}, "depends_on names job 'nojob', which does not exist"),
+        ({"depends_on": ("failed",)}, "depends_on names job 'failed', which has ended as cancel"),
+        ({"progress_file": "p.json", "image": "train:1"}, "progress_file is 'p.json'"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_submission_refuses_in_the_same_words(live, values, words):
+    async def story(stage):
+        await stage.job("failed")
+        await stage.act(JobAction.CANCEL, "failed")
+        await stage.wait(2)
+        spec = stage.spec("other", **values)
+        (result,) = await stage.submit(Submission(spec=spec, owner="me"))
+        assert words in result.refusal
+        with pytest.raises(AdmissionError) as told:
+            await stage.service.fit(spec, owner="me")
+        assert str(told.value) == result.refusal
+
+    live(story)
+
+
+def test_a_dry_run_names_no_ways_that_the_cluster_is_too_small_for(live):
+    async def story(stage):
+        spec = stage.spec(scale_factors=(1, 2, 8))
+        fit = await stage.service.fit(spec)
+        assert fit.fits
+        assert {way.count for way in fit.configurations} == {1, 2}
+        wide = await stage.service.fit(stage.spec(scale_factors=(4, 8)))
+        assert not wide.fits
+        assert {way.count for way in wide.configurations} == {4, 8}
+
+    live(story, nodes={"n0": ("v100", "v100")})
 
 
 def test_what_cannot_run_yet_waits_where_it_is_not_refused(live):

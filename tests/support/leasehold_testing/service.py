@@ -190,7 +190,7 @@ class FakeService(FakeSettings):
             spec=plain_spec(spec),
         )
 
-    async def fit(self, spec: JobSpec) -> Fit:
+    async def fit(self, spec: JobSpec, *, owner: str = "") -> Fit:
         """Return whether the gang fits the one node."""
         fits = spec.scale_factor <= self.workers
         way = FitConfiguration(
