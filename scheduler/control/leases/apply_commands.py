@@ -218,7 +218,7 @@ def _lease_ended(state: ControlState, transaction: Transaction, event: ev.LeaseE
     transaction.attempts[event.lease_id] = _attempt(
         live,
         ended_s=transaction.now_s,
-        end_reason=event.reason,
+        end_reason=end.reason,
         steps_done=record.steps_done,
         exit_code=end.exit_code,
         message=end.message,

@@ -71,7 +71,7 @@ def test_lack_of_memory_is_retried_if_the_user_wants_so(live, retry, status):
         await stage.wait(20)
         assert stage.status() == status
         assert stage.row().reason == ("" if retry else "out_of_memory")
-        assert stage.store.attempts("job")[0].end_reason.value == "failed"
+        assert stage.store.attempts("job")[0].end_reason is EndReason.OOM
 
     live(story)
 
