@@ -9,7 +9,7 @@ import difflib
 import importlib
 import importlib.util
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,6 +18,16 @@ from leasehold.cli.extras import check_scheduler, missing_extra
 
 #: Key of the running command's name.
 _COMMAND_KEY = "leasehold.name"
+#: typer's words for the types of options -> those of the help.
+_VALUES: Final = {
+    "<str>": "TEXT",
+    "<list[str]>": "TEXT",
+    "<path>": "PATH",
+    "<int>": "N",
+    "<int range>": "N",
+    "<float>": "X",
+    "<float range>": "X",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +48,18 @@ class LazyCommand:
     extras: tuple[str, ...] = ()
 
 
+class _Overview(TyperGroup):
+    """A group with options that name their values by short words."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return its options."""
+        return _name_values(super().get_params(ctx), ctx)
+
+
 def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
     """Make a group class that offers those commands, in that order."""
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(_Overview):
         """Shows stubs in overviews and loads a command when it is run."""
 
         def list_commands(self, ctx: Any) -> list[str]:
@@ -89,13 +107,35 @@ def _suggest(error: Any, word: str, commands: list[str]) -> None:
 def load(name: str, command: LazyCommand) -> Any:
     """Import a command and return it ready to run."""
     target = getattr(importlib.import_module(command.module), command.attribute)
+    made: Any
     if isinstance(target, TyperCommand):
-        target.name = name
-        return target
-    if isinstance(target, typer.Typer):
-        group = typer.main.get_group(target)
-        group.name = name
-        return group
-    single = typer.Typer(add_completion=False)
-    single.command(name)(target)
-    return typer.main.get_command(single)
+        made = target
+    elif isinstance(target, typer.Typer):
+        made = typer.main.get_group(target)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(name)(target)
+        made = typer.main.get_command(single)
+    made.name = name
+    _name_all_values(made)
+    return made
+
+
+def _name_all_values(command: Any) -> None:
+    """Let the help of a command, and of those below it, name values by short words."""
+    params = command.get_params
+    command.get_params = lambda ctx: _name_values(params(ctx), ctx)
+    for below in getattr(command, "commands", {}).values():
+        _name_all_values(below)
+
+
+def _name_values(params: Any, ctx: Any) -> Any:
+    """Give the options of a command that have no word for their value one; flags have none."""
+    for param in params:
+        if param.metavar is None and param.param_type_name == "option":
+            if param.is_flag or param.count:
+                param.metavar = ""
+            elif hasattr(param, "display_type_rich"):
+                shown = str(param.display_type_rich(ctx))
+                param.metavar = _VALUES.get(shown, shown)
+    return params

@@ -27,10 +27,10 @@ _log = logging.getLogger("leasehold.daemon")
 __all__ = ["ConfigFile"]
 
 Host: TypeAlias = Annotated[
-    str | None, typer.Option("--host", help="Address to listen on [default: 127.0.0.1].")
+    str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
 ]
 Port: TypeAlias = Annotated[
-    int | None, typer.Option("--port", help="Port to listen on; 0 for any [default: 8642].")
+    int | None, typer.Option("--port", help="Port to listen on; 0 for any (default: 8642).")
 ]
 StateDirectory: TypeAlias = Annotated[
     str | None,
@@ -47,7 +47,7 @@ PolicyParameters: TypeAlias = Annotated[
     typer.Option("--param", metavar="KEY=VALUE", help="Parameter of that policy. Repeatable."),
 ]
 RoundLength: TypeAlias = Annotated[
-    float | None, typer.Option("--round-length", help="Seconds of a round [default: 360].")
+    float | None, typer.Option("--round-length", help="Seconds of a round (default: 360).")
 ]
 Throughputs: TypeAlias = Annotated[
     str | None,

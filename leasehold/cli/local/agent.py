@@ -40,7 +40,7 @@ def agent(
         typer.Option(
             "--server",
             help="Address of the scheduler; repeat for standbys. Also LEASEHOLD_SERVER "
-            "[default: http://127.0.0.1:8642].",
+            "(default: http://127.0.0.1:8642).",
         ),
     ] = None,
     node: Annotated[
@@ -76,21 +76,21 @@ def agent(
         str | None,
         typer.Option(
             help="process: jobs are local processes. kubernetes: pods of this node "
-            "[default: process]."
+            "(default: process)."
         ),
     ] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
             help="Namespace of the jobs' pods. Also LEASEHOLD_JOB_NAMESPACE "
-            "[default: leasehold-jobs]."
+            "(default: leasehold-jobs)."
         ),
     ] = None,
     instance: Annotated[
         str | None,
         typer.Option(
             help="Name of the installation, in labels. Also LEASEHOLD_INSTANCE "
-            "[default: leasehold]."
+            "(default: leasehold)."
         ),
     ] = None,
     kubeconfig: Annotated[
@@ -99,7 +99,7 @@ def agent(
     kube_context: Annotated[str | None, typer.Option(help="Context of that file.")] = None,
     jobs_port: Annotated[
         int | None,
-        typer.Option(help="Port on which pods reach this agent; 0: none [default: 8643]."),
+        typer.Option(help="Port on which pods reach this agent; 0: none (default: 8643)."),
     ] = None,
     jobs_host: Annotated[
         str | None,
@@ -125,7 +125,7 @@ def agent(
     default_image: Annotated[str | None, typer.Option(help="Image of jobs that name none.")] = None,
     runtime_class: Annotated[
         str | None,
-        typer.Option(help="RuntimeClass of pods that see their devices by name [default: nvidia]."),
+        typer.Option(help="RuntimeClass of pods that see their devices by name (default: nvidia)."),
     ] = None,
     worker_sharing: Annotated[
         list[str] | None,
@@ -149,20 +149,20 @@ def agent(
         typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they go on."),
     ] = None,
     report_every: Annotated[
-        float | None, typer.Option(help="Seconds between reports without news [default: 10].")
+        float | None, typer.Option(help="Seconds between reports without news (default: 10).")
     ] = None,
     progress_every: Annotated[
-        float | None, typer.Option(help="Seconds between reports of mere progress [default: 5].")
+        float | None, typer.Option(help="Seconds between reports of mere progress (default: 5).")
     ] = None,
     health_every: Annotated[
-        float | None, typer.Option(help="Seconds between two looks at the workers [default: 30].")
+        float | None, typer.Option(help="Seconds between two looks at the workers (default: 30).")
     ] = None,
     poll_wait: Annotated[
         float | None,
-        typer.Option(help="Seconds for which the scheduler may hold a request [default: 15]."),
+        typer.Option(help="Seconds for which the scheduler may hold a request (default: 15)."),
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error [default: info].")
+        str | None, typer.Option(help="debug, info, warning or error (default: info).")
     ] = None,
     log_json: Annotated[
         bool | None, typer.Option("--log-json", help="Log one JSON object per line.")

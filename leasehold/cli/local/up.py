@@ -33,7 +33,7 @@ def up(
             help="Declare workers, as in v100:2; otherwise NVML is asked. Repeatable.",
         ),
     ] = None,
-    node: Annotated[str, typer.Option("--node", help="The node's name [default: host name].")] = "",
+    node: Annotated[str, typer.Option("--node", help="The node's name (default: host name).")] = "",
     keep_jobs: Annotated[
         bool,
         typer.Option("--keep-jobs", help="Leave jobs running; the next start finds them."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from importlib.metadata import version
 import pytest
 
 import leasehold.cli.main as main_module
+from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS, main
 from scheduler.errors import InputError
 
@@ -29,6 +31,25 @@ def test_help_lists_every_command_with_its_summary():
     for name, command in COMMANDS.items():
         assert name in shown.stdout
         assert command.summary in " ".join(shown.stdout.replace("│", " ").split())
+
+
+def _below(path, command):
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _below([*path, name], one)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_shows_every_word_and_no_types_of_python(name, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "500")
+    for path, command in _below([name], load(name, COMMANDS[name])):
+        command.main(["--help"], prog_name=" ".join(path), standalone_mode=False)
+        shown = capsys.readouterr().out
+        for param in command.params:
+            if param.param_type_name == "option" and not param.hidden:
+                assert (param.help or "").strip() in shown, (path, param.opts)
+        options = shown.partition("─ Options")[2]
+        assert not re.findall("<(?:bool|int|str|float|list)", options), path
 
 
 def test_help_imports_no_slow_library():
