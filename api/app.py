@@ -231,7 +231,9 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _on_validation_error(request: Request, error: RequestValidationError) -> Response:
-    fault = fault_of(invalid_request(field_problems(error.errors())))
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else body.field_info.annotation
+    fault = fault_of(invalid_request(field_problems(error.errors(), model)))
     assert fault is not None
     return fault.answer(instance_of(request.scope))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from starlette.exceptions import HTTPException
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 #: Bad fields that one answer lists at most.
 MOST_ERRORS = 100
+#: Unknown fields for which one answer suggests another at most, and the longest of them.
+MOST_SUGGESTED: Final = 5
+_LONGEST_NEAR: Final = 40
 #: Content type of every error.
 PROBLEM = "application/problem+json"
 
@@ -248,9 +252,15 @@ def invalid_request(problems: Sequence[FieldProblem]) -> ProblemError:
     )
 
 
-def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
-    """Convert pydantic's errors to field problems: path, value, fault."""
+def field_problems(errors: Iterable[Mapping[str, Any]], model: Any = None) -> list[FieldProblem]:
+    """Convert pydantic's errors to field problems: path, value, fault.
+
+    Args:
+        errors: of one value.
+        model: the type of that value, which names near an unknown one are taken from.
+    """
     found: dict[str, FieldProblem] = {}
+    suggested = 0
     for error in errors:
         path = list(error["loc"])
         if path and path[0] in _PLACES:
@@ -258,10 +268,32 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
         if error["type"] == "json_invalid":
             path = []
         name = ".".join(str(part) for part in path)
-        found.setdefault(
-            name, FieldProblem(field=name, value=_value(error, path), problem=_words(error, path))
-        )
+        words = _words(error, path)
+        if error["type"] == "extra_forbidden" and suggested < MOST_SUGGESTED:
+            suggested += 1
+            words = unknown("field", path[-1], names_at(model, path[:-1]))
+        found.setdefault(name, FieldProblem(field=name, value=_value(error, path), problem=words))
     return list(found.values())
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """Return what is wrong with a name that is none of the known ones: the nearest of them."""
+    text = str(name)
+    near = difflib.get_close_matches(text, known, n=1) if len(text) <= _LONGEST_NEAR else []
+    return f"unknown {what}; did you mean '{near[0]}'?" if near else f"unknown {what}; leave it out"
+
+
+def names_at(model: Any, path: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the fields at a path into a value of a type; none if it has no fields."""
+    for part in (None, *path):
+        fields = {} if part is None else getattr(model, "model_fields", {})
+        if part in fields:
+            model = fields[part].annotation
+        while not hasattr(model, "model_fields") and get_args(model):  # "X | None", lists, mappings
+            found = [one for one in get_args(model) if one is not type(None)]
+            model = found[-1] if found else None
+    fields = getattr(model, "model_fields", {})
+    return tuple(one.alias or name for name, one in fields.items())
 
 
 def _value(error: Mapping[str, Any], path: list[Any]) -> Any:

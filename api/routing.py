@@ -8,7 +8,14 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api.problems import FieldProblem, ProblemError, invalid_request
+from api.problems import (
+    MOST_ERRORS,
+    MOST_SUGGESTED,
+    FieldProblem,
+    ProblemError,
+    invalid_request,
+    unknown,
+)
 
 #: Levels of lists and objects in a body.
 DEEPEST = 64
@@ -101,10 +108,14 @@ def check_query(request: Request, known: frozenset[str]) -> None:
     Raises:
         ProblemError: a parameter is unknown, or a value holds a NUL character.
     """
-    unknown = [name for name in request.query_params if name not in known]
+    strangers = [name for name in request.query_params if name not in known]
     problems = [
-        FieldProblem(field=name[:100], value=None, problem="unknown parameter; leave it out")
-        for name in unknown
+        FieldProblem(
+            field=name[:100],
+            value=None,
+            problem=unknown("parameter", name, known if i < MOST_SUGGESTED else ()),
+        )
+        for i, name in enumerate(strangers[:MOST_ERRORS])
     ]
     problems += [
         FieldProblem(field=name[:100], value=value, problem="must not contain NUL characters")

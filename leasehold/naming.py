@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
 #: Most jobs requested for a word, and named if the word means several.
 _MOST: Final = 100
@@ -42,8 +42,8 @@ async def meaning(
 ) -> str | None:
     """Return the id of the one job that a word (not an id) means; None if no job matches.
 
-    If some matching jobs have not ended, ended ones are left out. If some jobs have exactly this
-    name, jobs with ids that begin with the word are left out.
+    If some jobs have exactly this name, jobs with ids that begin with the word are left out. If
+    some of the remaining ones have not ended, ended ones are left out.
 
     Args:
         word: the beginning of an id, or a name.
@@ -52,8 +52,8 @@ async def meaning(
     Raises:
         AmbiguousNameError: the word means several jobs.
     """
-    for status in (ACTIVE, ()):
-        page = await ask({"called": word, "status": list(status), "limit": _MOST})
+    for query in _questions(word):
+        page = await ask(query | {"limit": _MOST})
         jobs = _so_called(page["jobs"], word)
         if len(jobs) > 1:
             raise AmbiguousNameError(word, jobs, more=page["next_cursor"] is not None)
@@ -77,8 +77,8 @@ async def meanings(
     Raises:
         AmbiguousNameError: the word means several jobs that are not elements of one array.
     """
-    for status in (ACTIVE, ()):
-        jobs = [job async for job in _pages({"called": word, "status": list(status)}, ask)]
+    for query in _questions(word):
+        jobs = [job async for job in _pages(query, ask)]
         arrays = {_array_of(job, word) for job in jobs}
         if len(arrays) == 1 and None not in arrays:
             return tuple([job_id async for job_id in _elements(jobs[0], word, ask)])
@@ -88,6 +88,13 @@ async def meanings(
         if jobs:
             return (str(jobs[0]["job_id"]),)
     return ()
+
+
+def _questions(word: str) -> Iterator[dict[str, Any]]:
+    """Yield queries for the jobs that a word may mean; the first that finds some decides."""
+    for which in ({"name": [word]}, {"called": word}):
+        for status in (ACTIVE, ()):
+            yield {**which, "status": list(status)}
 
 
 async def _elements(

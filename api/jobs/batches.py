@@ -123,7 +123,7 @@ def _read(item: Any, principal: Principal, *, alone: bool) -> Read:
     try:
         job = JobIn.model_validate(item)
     except ValidationError as error:
-        problems = field_problems(error.errors(include_url=False))
+        problems = field_problems(error.errors(include_url=False), JobIn)
         # Otherwise rules across fields are checked only if each field is right.
         both = given_twice(item) if isinstance(item, dict) else ""
         if both and not any(problem.field == "" for problem in problems):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ import pytest
 
 from api import routing
 from api.jobs import batches
+from api.problems import MOST_SUGGESTED, names_at
+from api.schemas.jobs import JobIn
 from scheduler.domain.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -333,6 +337,51 @@ def test_limits_of_a_batch_are_kept_whole_and_refused_by_name_and_value(user: An
     assert "give batch or mixed_gangs, not both" in answer.json()["errors"][0]["problem"]
     answer = user.post("/v1/jobs", json=JOB | {"duration_s": 60, "batch": BATCH})
     assert "needs total_steps" in answer.json()["errors"][0]["problem"]
+
+
+@pytest.mark.parametrize(("body", "field", "near"), [
+    (JOB | {"dedline_s": 1}, "dedline_s", "deadline_s"),
+    (JOB | {"kubernetes": {"volume": []}}, "kubernetes.volume", "volumes"),
+    (JOB | {"kubernetes": {"volumes": [{"clam": "x"}]}}, "kubernetes.volumes.0.clam", "claim"),
+    (JOB | {"array": {"cont": 3}}, "array.cont", "count"),
+])  # fmt: skip
+def test_an_unknown_field_is_answered_with_the_nearest_known_one(
+    user: Any, body: Any, field: str, near: str
+) -> None:
+    for answer in (user.post("/v1/jobs", json=body), user.post("/v1/jobs", json={"jobs": [body]})):
+        shown = answer.json()
+        shown = shown if "errors" in shown else shown["jobs"][0]["error"]
+        problems = {one["field"]: one["problem"] for one in shown["errors"]}
+        assert problems[field] == f"unknown field; did you mean '{near}'?"
+
+
+def test_other_requests_and_parameters_name_the_nearest_one_too(user: Any) -> None:
+    answer = user.post("/v1/jobs:act", json={"acton": "cancel", "action": "cancel", "ids": ["a"]})
+    assert answer.json()["errors"][0]["problem"] == "unknown field; did you mean 'action'?"
+    answer = user.get("/v1/jobs?stats=waiting")
+    assert answer.json()["errors"][0]["problem"] == "unknown parameter; did you mean 'status'?"
+
+
+def test_many_unknown_fields_cost_no_more_than_few(user: Any) -> None:
+    many = {f"weigh{i}": 1 for i in range(300)}
+    problems = user.post("/v1/jobs", json=JOB | many).json()["errors"]
+    assert sum("did you mean" in one["problem"] for one in problems) == MOST_SUGGESTED
+    (long,) = user.post("/v1/jobs", json=JOB | {"weight" * 20: 1}).json()["errors"]
+    assert long["problem"] == "unknown field; leave it out"
+
+
+@pytest.mark.parametrize("path", ["agent/kubernetes/templates", "agent/kubernetes/pods"])
+def test_fields_that_a_refused_template_is_referred_to_exist(path: str) -> None:
+    texts = [one.read_text() for one in (Path(__file__).parents[3] / path).glob("*.py")]
+    named = {
+        name for text in texts
+        for name in re.findall(r"the job's field '([\w.]+)'|_INSTEAD.format\(\"([\w.]+)", text)
+    }  # fmt: skip
+    fields = {first or second for first, second in named}
+    assert fields
+    for name in fields:
+        *path_to, last = name.split(".")
+        assert last in names_at(JobIn, path_to)
 
 
 def test_every_bad_field_is_listed_with_its_value(user: Any) -> None:

@@ -216,6 +216,19 @@ def test_jobs_are_named_by_names_and_beginnings_of_ids_too(client, scheduler):
     assert client.wait("eval")["status"] == "completed"
 
 
+def test_an_exact_name_counts_before_the_beginning_of_an_id_even_if_its_job_has_ended(
+    client, scheduler
+):
+    first = client.submit(name="job", command=["x"])
+    scheduler.do(scheduler.service.finish, first)
+    client.submit(name="other", command=["x"])
+    client.submit(name="dependent", command=["x"], depends_on=[client.job("job")["job_id"]])
+    assert client.job("job")["job_id"] == first
+    assert client.job("job-2")["name"] == "other"
+    with pytest.raises(AmbiguousNameError, match="'job-' means 2 jobs"):
+        client.job("job-")
+
+
 def test_a_filter_that_is_none_is_told_when_it_is_given(client):
     with pytest.raises(ClientError, match="status") as caught:
         client.jobs(status="bogus")

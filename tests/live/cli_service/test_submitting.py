@@ -179,7 +179,8 @@ def test_every_bad_field_is_named_on_a_line_of_its_own(scheduler, leasehold, tmp
     assert (ran.code, ran.out) == (2, "")
     lines = ran.err.splitlines()
     assert lines[0].endswith("name, command, env.1a, scale_factor[0], wight cannot be used:")
-    for field in ("name is", "command is", "scale_factor[0] is 0", "wight is 1: unknown field"):
+    near = "wight is 1: unknown field; did you mean 'weight'?"
+    for field in ("name is", "command is", "scale_factor[0] is 0", near):
         assert any(line.startswith(f"  {field}") for line in lines[1:]), (field, lines)
 
 
