@@ -13,6 +13,8 @@ from scheduler.domain.jobs.fields import LONGEST_S
 #: Selector in ``alerts.yaml`` that the chart and these commands replace.
 _SELECTOR = 'job="leasehold"'
 _THREE_ROUNDS = "1080s"
+#: Shortest window of a rule: a shorter one could hold a single scrape, and then shows no change.
+_LEAST_WINDOW_S = 300
 _HALF_DEADLINE = "0.5 * 60"
 
 
@@ -66,7 +68,8 @@ def alert_rules(*, job: str, round_length_s: float, deadline_s: float) -> str:
                 f"{seconds:g} is no span; give seconds, {LONGEST_S:g} at most", param_hint=option
             )
     text = _read("alerts.yaml").replace(_SELECTOR, f'job="{job}"')
-    text = text.replace(_THREE_ROUNDS, f"{math.ceil(3 * round_length_s)}s")
+    window_s = max(math.ceil(3 * round_length_s), _LEAST_WINDOW_S)
+    text = text.replace(_THREE_ROUNDS, f"{window_s}s")
     return text.replace(_HALF_DEADLINE, f"0.5 * {deadline_s:g}")
 
 

@@ -56,13 +56,13 @@ def test_an_expression_of_an_unknown_figure_label_or_value_is_found():
 
 
 def test_rules_are_for_the_job_the_rounds_and_the_deadline_that_are_named(tmp_path):
-    rules = alert_rules(job="gpus", round_length_s=10.1, deadline_s=5)
+    rules = alert_rules(job="gpus", round_length_s=110.1, deadline_s=5)
     assert "leasehold_leading" in rules
     assert 'job="leasehold"' not in rules.partition("groups:")[2]
     assert "1080s" not in rules.partition("groups:")[2]
     by_name = {rule["alert"]: rule for rule in yaml.safe_load(rules)["groups"][0]["rules"]}
-    assert '{job="gpus"}[31s]' in by_name["LeaseholdRoundsStandStill"]["expr"]
-    assert by_name["LeaseholdWorkersIdleWhileJobsWait"]["for"] == "31s"
+    assert '{job="gpus"}[331s]' in by_name["LeaseholdRoundsStandStill"]["expr"]
+    assert by_name["LeaseholdWorkersIdleWhileJobsWait"]["for"] == "331s"
     assert by_name["LeaseholdSolvesAreSlow"]["expr"].endswith("> 0.5 * 5")
     file = tmp_path / "rules.yaml"
     file.write_text(rules)
@@ -104,3 +104,9 @@ def test_prometheus_takes_the_figures():
 @pytest.mark.parametrize(("source", "copy"), COPIES, ids=lambda file: file.name)
 def test_the_chart_has_the_same(source, copy):
     assert copy.read_bytes() == source.read_bytes(), "run `make written`"
+
+
+def test_no_window_is_shorter_than_a_few_scrapes():
+    rules = yaml.safe_load(alert_rules(job="gpus", round_length_s=12, deadline_s=5))
+    by_name = {rule["alert"]: rule for rule in rules["groups"][0]["rules"]}
+    assert '{job="gpus"}[300s]' in by_name["LeaseholdRoundsStandStill"]["expr"]
