@@ -136,8 +136,21 @@ class Checkpoints:
 
     def newest(self) -> int:
         """Return the steps of the newest whole checkpoint, 0 without a checkpoint."""
-        found = self._whole()
-        return found[-1][0] if found else 0
+        return next(iter(self.steps()), 0)
+
+    def steps(self) -> list[int]:
+        """Return the steps of all whole checkpoints, the newest first."""
+        return [step for step, _ in reversed(self._whole())]
+
+    def set_aside(self, step: int) -> None:
+        """Rename a checkpoint that cannot be read to ``unreadable-...``, if this module wrote it.
+
+        It would count as the newest one, and older ones would be removed.
+        """
+        path = self.at(step)
+        if (path / WRITTEN_FILE).exists():
+            with contextlib.suppress(OSError):
+                path.rename(path.with_name(f"unreadable-{path.name}-{self.token}"))
 
     def at(self, step: int) -> Path:
         """Return the folder of the checkpoint after ``step`` steps."""

@@ -58,7 +58,8 @@ class LeaseKeeper:
         """Return the newest whole checkpoint; None for a start from the beginning.
 
         A checkpoint is whole if the callback has marked it. One that the Trainer wrote before the
-        first attempt under a lease is whole too, if its state is complete. This removes nothing.
+        first attempt under a lease is whole too, if its state is complete. One with a state that is
+        not JSON is passed over. This removes nothing.
 
         Raises:
             StaleLeaseError: a later attempt of the job has begun.
@@ -171,7 +172,8 @@ def LeaseCallback(  # noqa: N802 - a class for users; its base is not importable
 def _is_whole(checkpoint: Path, claimed_s: float) -> bool:
     try:
         ended_s = (checkpoint / LAST_FILE).stat().st_mtime
-    except OSError:
+        json.loads((checkpoint / LAST_FILE).read_bytes())
+    except (OSError, ValueError):
         return False
     return (checkpoint / WHOLE_FILE).exists() or ended_s < claimed_s
 

@@ -7,7 +7,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
@@ -199,23 +200,54 @@ class LeaseIterator(Generic[T]):
             self._checkpoints.claim()
             clear_older(self._checkpoints.folder, self._told.token)
         if self._gang is not None:
-            self.step = self._gang.agree_on_start(self._newest_step)
+            self.step = self._gang.agree_on_start(self._load_newest)
             self._gang.start(self.step)
+            if self._told.rank and self.step and self._load and self._checkpoints:
+                self._load(self._checkpoints.at(self.step))
         else:
-            self.step = self._newest_step()
-        if self.step and self._load is not None and self._checkpoints is not None:
-            self._load(self._checkpoints.at(self.step))
+            self.step = self._load_newest()
         self._saved_s = time.monotonic()
         self._channel.steps_live = self.step
         self._note_saved()
         if self._told.leased:
             self._channel.start()
 
-    def _newest_step(self) -> int:
+    def _load_newest(self) -> int:
+        """Load the newest checkpoint that can be read; return its steps, 0 without a checkpoint.
+
+        Raises:
+            Exception: the error of the newest one, if none can be read.
+        """
         if self._checkpoints is None or self._load is None:
             return 0
         self._checkpoints.check_owner()
-        return self._checkpoints.newest()
+        unreadable: dict[int, Exception] = {}
+        for step in self._checkpoints.steps():
+            try:
+                self._load(self._checkpoints.at(step))
+            except Exception as error:
+                # Lack of memory says nothing about the checkpoint.
+                if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+                    raise
+                unreadable[step] = error
+            else:
+                self._leave_aside(unreadable, step)
+                return step
+        for error in unreadable.values():
+            raise error
+        return 0
+
+    def _leave_aside(self, unreadable: Mapping[int, Exception], step: int) -> None:
+        """Tell of newer checkpoints that could not be read; rank 0 sets them aside."""
+        for newer, error in unreadable.items():
+            warnings.warn(
+                f"the checkpoint after {newer} steps cannot be read ({type(error).__name__}: "
+                f"{error}); the job continues from the one after {step} steps",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            if self._checkpoints is not None and self._save is not None and not self._told.rank:
+                self._checkpoints.set_aside(newer)
 
     def _note_saved(self) -> None:
         self._saved_step = self._channel.steps_done = self.step

@@ -105,6 +105,15 @@ def test_a_checkpoint_that_was_cut_off_is_neither_used_nor_removed(tmp_path, ran
     assert cut_off.exists()
 
 
+def test_a_checkpoint_with_a_damaged_state_is_passed_over(tmp_path):
+    keeper = LeaseKeeper(surroundings=Surroundings(token=1))
+    keeper.checkpoint(tmp_path)
+    best, damaged = saved(tmp_path, 10), saved(tmp_path, 11)
+    (damaged / LAST_FILE).write_text('{"log_history": [')
+    assert keeper.checkpoint(tmp_path) == str(best)
+    assert damaged.exists()
+
+
 @pytest.mark.parametrize("job_id", ["", "one"])
 def test_training_goes_on_from_a_checkpoint_of_before(tmp_path, job_id):
     before, unfinished = saved(tmp_path, 500, whole=False), tmp_path / "checkpoint-600"

@@ -147,6 +147,50 @@ def test_a_checkpoint_that_was_cut_off_is_never_found(tmp_path):
     assert not list(tmp_path.glob(".half-*"))
 
 
+@pytest.mark.parametrize("leased", [False, True])
+def test_a_job_continues_from_an_older_checkpoint_if_the_newest_cannot_be_read(tmp_path, leased):
+    told = Surroundings(token=7, job_id="me", total_steps=6) if leased else Surroundings()
+    told = {"surroundings": told, "keep": 1 if leased else 2}
+    _run(range(6), _State(), tmp_path, stop_at=4, surroundings=Surroundings(), checkpoint_every_s=0)
+    newest = Checkpoints(folder=tmp_path).steps()[0]
+    (Checkpoints(folder=tmp_path).at(newest) / "seen").write_text("1,{")
+    state = _State()
+    with pytest.warns(RuntimeWarning, match=f"the checkpoint after {newest} steps cannot be read"):
+        steps = _run(range(6), state, tmp_path, **told)
+    assert steps.finished
+    assert state.seen == list(range(6))
+    (aside,) = tmp_path.glob("unreadable-*")
+    assert (aside / "seen").read_text() == "1,{"
+    assert Checkpoints(folder=tmp_path).newest() == 6
+
+
+def test_if_no_checkpoint_can_be_read_the_job_fails_and_loses_none(tmp_path):
+    _run(range(6), _State(), tmp_path, stop_at=4, checkpoint_every_s=0)
+    before = sorted(tmp_path.iterdir())
+
+    def load(folder):
+        raise KeyError(folder.name)
+
+    steps = LeaseIterator(range(6), checkpoint_dir=tmp_path, save=lambda f: None, load=load)
+    with pytest.raises(KeyError, match=Checkpoints(folder=tmp_path).at(3).name):
+        next(iter(steps))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_lack_of_memory_makes_no_checkpoint_unreadable(tmp_path):
+    _run(range(6), _State(), tmp_path, stop_at=4, checkpoint_every_s=0)
+    loaded = []
+
+    def load(folder):
+        loaded.append(folder.name)
+        raise type("OutOfMemoryError", (RuntimeError,), {})
+
+    steps = LeaseIterator(range(6), checkpoint_dir=tmp_path, save=lambda f: None, load=load)
+    with pytest.raises(RuntimeError):
+        next(iter(steps))
+    assert len(loaded) == 1
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path):
     checkpoints = Checkpoints(folder=tmp_path, keep=2)
     for step in (1, 5, 30):
