@@ -11,14 +11,18 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.bounds import LONGEST_NAME, MOST_COUNT, MOST_RANKS
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from leasehold.surroundings import Surroundings
 
 
@@ -56,6 +60,8 @@ class Channel:
         self._unread = b""
         self._wake_reader, self._wake_writer = -1, -1
         self._closing = False
+        self._took_sigterm, self._sigterm_before = False, signal.getsignal(signal.SIGTERM)
+        _CHANNELS.add(self)
         self._thread = threading.Thread(target=self._run, name="leasehold", daemon=True)
 
     def start(self) -> None:
@@ -63,8 +69,41 @@ class Channel:
         self._wake_reader, self._wake_writer = os.pipe()
         self._thread.start()
 
+    def take_sigterm(self) -> None:
+        """Take SIGTERM as a notice until the channel is closed, if this is the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._sigterm_before = signal.signal(signal.SIGTERM, self._notice)
+            self._took_sigterm = True
+
     def close(self) -> None:
-        """Send a last report and stop."""
+        """Send a last report and stop; SIGTERM has its former effect again."""
+        self._stop()
+        self._give_sigterm_back()
+
+    def leave_to_parent(self) -> None:
+        """Forget everything, in a forked child: the lease is its parent's.
+
+        Signals have their former effect, so that the parent can end the child, and nothing keeps
+        the parent's connection open.
+        """
+        self._give_sigterm_back()
+        self._closing = True
+        for descriptor in (self._wake_reader, self._wake_writer):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._wake_reader = self._wake_writer = -1
+        self._disconnect()
+
+    def _notice(self, _number: int, _frame: FrameType | None) -> None:
+        self.noticed = True
+
+    def _give_sigterm_back(self) -> None:
+        if self._took_sigterm:
+            before = self._sigterm_before
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+            self._took_sigterm = False
+
+    def _stop(self) -> None:
         if self._closing or not self._thread.is_alive():
             return
         self._closing = True
@@ -158,6 +197,19 @@ class Channel:
         path = self._surroundings.notice_file
         if path is not None and path.exists():
             self.noticed = True
+
+
+#: The channels of this process.
+_CHANNELS: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for channel in list(_CHANNELS):
+        channel.leave_to_parent()
+    _CHANNELS.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _check(surroundings: Surroundings) -> None:

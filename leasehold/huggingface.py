@@ -16,18 +16,13 @@ import importlib
 import json
 import os
 import re
-import signal
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leasehold.channel import Channel
 from leasehold.checkpoints import Checkpoints
 from leasehold.iterator import LEFT_EARLY
 from leasehold.surroundings import Surroundings
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 #: The Trainer writes it last into a checkpoint's state; one without it is incomplete.
 LAST_FILE = "trainer_state.json"
@@ -51,7 +46,6 @@ class LeaseKeeper:
     ) -> None:
         self._told = surroundings or Surroundings.read()
         self._channel = Channel(self._told, report_every_s=report_every_s)
-        self._handler: Any = None
         self.left_early = False
 
     def checkpoint(self, output_dir: str | Path) -> str | None:
@@ -94,8 +88,7 @@ class LeaseKeeper:
         self._note(state)
         self._channel.steps_done = state.global_step
         self._channel.start()
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGTERM, self._notice)
+        self._channel.take_sigterm()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_more: Any) -> Any:
         """Count the step; after a notice, make the Trainer write a checkpoint and stop.
@@ -129,8 +122,6 @@ class LeaseKeeper:
         if state.global_step >= state.max_steps:
             self._channel.steps_done = state.global_step
         self._channel.close()
-        if self._handler is not None:
-            signal.signal(signal.SIGTERM, self._handler)
 
     def _checkpoints(self, output_dir: str | Path) -> Checkpoints:
         told = self._told
@@ -155,9 +146,6 @@ class LeaseKeeper:
         flag = torch.tensor([int(noticed)], device=args.device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         return bool(flag.item())
-
-    def _notice(self, _number: int, _frame: FrameType | None) -> None:
-        self._channel.noticed = True
 
 
 def LeaseCallback(  # noqa: N802 - a class for users; its base is not importable here

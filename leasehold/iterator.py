@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-import signal
-import threading
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from leasehold.channel import Channel
 from leasehold.checkpoints import Checkpoints
 from leasehold.gang import Gang, clear_older
 from leasehold.learning import HasFigures, learning_of
 from leasehold.surroundings import Surroundings
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 T = TypeVar("T")
 
@@ -137,16 +133,17 @@ class LeaseIterator(Generic[T]):
         return self.step >= self.total_steps
 
     def __iter__(self) -> Iterator[T]:
-        handler = self._catch_sigterm()
+        if self._told.leased:
+            self._channel.take_sigterm()
+        process = os.getpid()
         try:
             self._resume()
             yield from self._steps()
         finally:
-            if self._gang is not None:
-                self._gang.close(finished_step=self.total_steps if self.finished else None)
-            self._channel.close()
-            if handler is not None:
-                signal.signal(signal.SIGTERM, handler)
+            if os.getpid() == process:  # a forked child may end the loop, too
+                if self._gang is not None:
+                    self._gang.close(finished_step=self.total_steps if self.finished else None)
+                self._channel.close()
         if self.left_early and self._exits:
             raise SystemExit(LEFT_EARLY)
 
@@ -233,8 +230,8 @@ class LeaseIterator(Generic[T]):
             else:
                 self._leave_aside(unreadable, step)
                 return step
-        for error in unreadable.values():
-            raise error
+        if unreadable:
+            raise next(iter(unreadable.values()))
         return 0
 
     def _leave_aside(self, unreadable: Mapping[int, Exception], step: int) -> None:
@@ -267,16 +264,6 @@ class LeaseIterator(Generic[T]):
             world_size=self._told.world_size,
             noticed=lambda: self._channel.noticed,
         )
-
-    def _catch_sigterm(self) -> Callable[[int, FrameType | None], object] | int | None:
-        """Treat SIGTERM as a notice while under a lease; return the previous handler."""
-        if not self._told.leased or threading.current_thread() is not threading.main_thread():
-            return None
-
-        def notice(_number: int, _frame: FrameType | None) -> None:
-            self._channel.noticed = True
-
-        return signal.signal(signal.SIGTERM, notice)
 
 
 def _total_steps(data: object, given: int | None, told: Surroundings) -> int:

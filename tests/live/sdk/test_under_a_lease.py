@@ -72,6 +72,47 @@ def test_progress_arrives_and_a_notice_is_obeyed_at_once(host):
     assert lease.steps_done > 20
 
 
+FORKS = """
+import multiprocessing, os, signal, sys, time
+from leasehold import LeaseIterator
+
+def sockets():
+    links = (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith("socket:") for link in links if os.path.exists(link))
+
+def child(answers):
+    answers.put((sockets(), signal.getsignal(signal.SIGTERM) is signal.SIG_DFL))
+    time.sleep(60)
+
+context = multiprocessing.get_context("fork")
+for step in LeaseIterator(range(3), report_every_s=0.01):
+    time.sleep(0.2)
+    if step == 1:
+        before, answers = sockets(), context.SimpleQueue()
+        process = context.Process(target=child, args=(answers,))
+        process.start()
+        told = answers.get()
+        process.terminate()
+        process.join(10)
+        print(before, *told, process.exitcode, flush=True)
+        if not os.fork():
+            sys.exit(3)  # it ends the loop as its parent would
+        print(os.wait()[1] >> 8, flush=True)
+"""
+
+
+def test_a_forked_child_has_neither_the_handler_nor_the_connection(host):
+    """Data loaders' workers are ended by SIGTERM."""
+    lease = host.lease(1)
+    job = host.start(["-c", FORKS], lease)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0
+    first, second = output.splitlines()
+    assert first == "1 0 True -15"
+    assert second == "3"
+    assert lease.steps_live == 3
+
+
 def test_every_step_counts_once_across_preemptions_and_the_result_is_the_same(host):
     whole = subprocess.run(
         [sys.executable, *NUMPY, "--steps", "600", "--step-s", "0"],
