@@ -119,18 +119,38 @@ def _read(known: Asked, value: Any, env: dict[str, str]) -> dict[str, Any]:
 
 def _name(command: list[str]) -> str:
     """Return a name that the scheduler accepts."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(_program(command)).stem).strip("-._")
+    program = Path(_program(command))
+    folder = program.parent.name if program.stem in _COMMON else ""
+    text = f"{folder}-{program.stem}" if folder else program.stem
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
     return name[:100] or "job"
 
 
 def _program(command: list[str]) -> str:
-    """Return the program that names the job: the script rather than its interpreter."""
+    """Return the program that names the job: the script, not its interpreter or launcher."""
     first, *rest = command
-    if Path(first).name.startswith(("python", "bash", "sh")):
-        script = next((argument for argument in rest if not argument.startswith("-")), first)
-        # Behind -c stands a program, not its name.
-        return first if {"-c", "-lc", "-ec"} & set(rest) or not script else script
+    name = Path(first).name
+    if _INTERPRETER.fullmatch(name):
+        return _script(first, rest)
+    if name in _LAUNCHERS:
+        module = rest[rest.index("-m") + 1 :][:1] if "-m" in rest else []
+        scripts = [word for word in rest if word.endswith((".py", ".sh"))]
+        return next(iter([*scripts, *(word.replace(".", "-") for word in module)]), first)
     return first
+
+
+def _script(interpreter: str, rest: list[str]) -> str:
+    """Return the script or module that an interpreter runs; itself if it is given a program."""
+    for place, word in enumerate(rest):
+        if word == "-m" and place + 1 < len(rest):
+            module, behind = rest[place + 1], rest[place + 2 :]
+            launcher = _LAUNCHING_MODULES.get(module)
+            return _program([launcher, *behind]) if launcher else module.replace(".", "-")
+        if not word.startswith("-"):
+            return word or interpreter
+        if word.startswith(("-c", "-lc", "-ec")):  # behind it stands a program, not its name
+            break
+    return interpreter
 
 
 def _counts(text: str, flag: str) -> list[int]:
@@ -169,6 +189,25 @@ def _secrets(names: list[str], flag: str, env: dict[str, str]) -> dict[str, str]
     return {name: env[name] for name in names}
 
 
+_INTERPRETER: Final = re.compile(r"(?:python|pypy)[0-9.]*|bash|sh|dash|zsh|ksh")
+#: Programs that start the one that is meant.
+_LAUNCHERS: Final = frozenset(
+    {
+        *("torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun"),
+        *("env", "nice", "nohup", "numactl", "stdbuf", "time", "timeout", "taskset"),
+        *("uv", "poetry", "pipenv", "conda", "mamba", "pixi", "coverage"),
+    }
+)
+_LAUNCHING_MODULES: Final = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+#: Names that say little without the folder.
+_COMMON: Final = frozenset(
+    {"train", "main", "run", "test", "job", "script", "finetune", "pretrain", "launch", "__main__"}
+)
 #: Fields with an option, in the order of the specification.
 OPTIONAL: Final = tuple(known for known in JOB_FIELDS if known.option is not None)
 #: Options that may be given several times.

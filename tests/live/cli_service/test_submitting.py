@@ -384,7 +384,14 @@ def test_watching_shows_what_happens_until_the_end(scheduler, leasehold, until):
 
 @pytest.mark.parametrize(("command", "name"), [
     ("./work", "work"), ("python -u train.py --lr 1", "train"), ("sh -c true", "sh"),
-    ("python -m my.module", "my"), ("python", "python"), ("./@", "job"),
+    ("python -m my.module", "my-module"), ("python", "python"), ("./@", "job"),
+    ("./shuffle data.csv", "shuffle"), ("pythonic x", "pythonic"),
+    ("/usr/bin/python3.12 a.py", "a"),
+    ("torchrun --nproc-per-node 4 vision/train.py --lr 1", "vision-train"),
+    ("torchrun -m vision.train", "vision-train"), ("torchrun --help", "torchrun"),
+    ("python -m torch.distributed.run --nnodes 2 speech/main.py", "speech-main"),
+    ("accelerate launch resnet.py", "resnet"), ("env A=1 python x.py", "x"),
+    ("bash -ec 'python train.py'", "bash"), ("python ../train.py", "train"),
 ])  # fmt: skip
 def test_a_job_is_named_after_its_program(command, name, scheduler, leasehold):
     assert leasehold("submit", "--", *command.split()).code == 0
