@@ -32,6 +32,14 @@ _LAST_PORT: Final = 65535
 _GOOD: Final = range(200, 300)
 #: Prefix of IPv4 addresses in IPv6-only networks.
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+#: Bits 32 to 63 of an ISATAP address, whose last 32 bits are an IPv4 address (RFC 5214, 6.1).
+_ISATAP, _ISATAP_MASK = 0x00005EFE, 0xFDFFFFFF
+#: Global unicast addresses of IPv6, and those of them that are no one's on the internet: protocol
+#: assignments, documentation, 6to4 without a public address.
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+_SPECIAL: Final = tuple(
+    map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+)
 #: Names that are resolved at the same time.
 _LOOKUPS: Final = 4
 
@@ -166,20 +174,27 @@ class WebPost:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address belongs to the public internet and is not private."""
+    """Return whether an address belongs to the public internet and is not private.
+
+    Of IPv6, only the range that is given out for that does, less some parts (the registries of
+    special addresses of IANA).
+    """
     plain = _embedded(address)
-    if plain.is_multicast or any(plain in network for network in _METADATA):
+    if isinstance(plain, ipaddress.IPv6Address):
+        if plain not in _UNICAST or any(plain in network for network in _SPECIAL):
+            return False
+    elif plain.is_multicast or any(plain in network for network in _METADATA):
         return False
     return plain.is_global
 
 
 def _embedded(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for."""
+    """Return the IPv4 address that an IPv6 address stands for, or through which it is reached."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     teredo = address.teredo
     inner = address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else None)
-    if inner is None and address in _NAT64:
+    if inner is None and (address in _NAT64 or int(address) >> 32 & _ISATAP_MASK == _ISATAP):
         inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address if inner is None else inner
 

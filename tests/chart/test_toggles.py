@@ -400,7 +400,13 @@ def test_jobs_reach_each_other_their_agent_and_the_internet_but_no_private_addre
     assert agent["ports"] == [{"port": 8643, "protocol": "TCP"}]
     assert "169.254.0.0/16" in internet["to"][0]["ipBlock"]["except"]
     closed = render(networkPolicies__jobs__internet=False).one("NetworkPolicy", "-jobs")["spec"]
-    assert closed["egress"] == [gang, dns, agent]
+    gang_too, name_servers, agent_too = closed["egress"]
+    assert [gang_too, agent_too] == [gang, agent]
+    assert name_servers["ports"] == dns["ports"]
+    near, *ranges = name_servers["to"]
+    assert near == {"namespaceSelector": {}}
+    assert [one["ipBlock"]["cidr"] for one in ranges] == internet["to"][0]["ipBlock"]["except"]
+    assert {"168.63.129.16/32", "192.0.0.0/24"} <= {one["ipBlock"]["cidr"] for one in ranges}
 
 
 def test_policies_of_scheduler_and_agents_let_in_whom_they_name(everything, minimal):

@@ -56,6 +56,9 @@ def sent(url, **settings):
         *("100.100.100.200", "168.63.129.16", "192.0.0.192", "224.0.0.1", "255.255.255.255"),
         *("::1", "::", "fe80::1", "fd00:ec2::254", "fc00::1", "ff02::1"),
         *("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1"),
+        *("::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::1", "64:ff9b:1::7f00:1", "fec0::1"),
+        *("5f00::1", "3fff::1", "3fff:fff::1", "2001:db8::1", "2001:2::1", "2001:20::1", "100::1"),
+        *("2606:2800::5efe:a9fe:a9fe", "2606:2800::200:5efe:7f00:1", "4000::1", "2001::1"),
     ],
 )
 def test_an_address_that_is_not_of_the_public_internet_is_refused(address):
@@ -65,7 +68,14 @@ def test_an_address_that_is_not_of_the_public_internet_is_refused(address):
     assert "no public address" in posted.problem
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:81b::200e"),
+        *("64:ff9b::5db8:d822", "2002:5db8:d822::1", "::ffff:93.184.216.34"),
+        *("2606:2800::5efe:5db8:d822", "2001:4860:4860::8888"),
+    ],
+)
 def test_a_public_address_is_none_of_those(address):
     assert is_public(ipaddress.ip_address(address))
 
