@@ -1,8 +1,8 @@
 """Reservations: workers reserved during a time window."""
 
 import asyncio
-from dataclasses import replace
-from typing import Annotated, Final
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response
@@ -110,9 +110,10 @@ def _gone(context: Context, name: str) -> ProblemError:
     return not_found("reservation", name)
 
 
-def _shown(principal: Principal, found: ReservedView) -> ReservedView:
+def _shown(principal: Principal, found: ReservedView) -> ReservedView | dict[str, Any]:
     """Return a reservation as the caller may see it."""
     rule = found.reservation
     if principal.sees(rule.project):
         return found
-    return replace(found, reservation=replace(rule, project="", user="", job=""))
+    shown = {one.name: getattr(found, one.name) for one in fields(found)}
+    return shown | {"reservation": asdict(rule) | {"project": "", "user": "", "job": ""}}

@@ -327,6 +327,23 @@ def test_what_an_agent_says_of_workers_names_no_foreign_job(
     assert [worker["problem"] for worker in everything["workers"]] == list(said)
 
 
+def test_reservations_are_listed_without_the_owners_of_foreign_ones(daemon: Any, ann: Any) -> None:
+    boss, hidden = daemon.caller("operator"), {"project": "", "user": "", "job": ""}
+    owners = {"own": {"project": "vision"}, "other": {"project": "speech", "user": "bob"}}
+    owners |= {"nobodys": {"user": "eve"}}
+    for name, owner in owners.items():
+        window = {"worker_type": "v100", "workers": 1, "from_s": 2e9, "until_s": 2.1e9}
+        assert boss.post("/v1/reservations", json=window | owner | {"name": name}).is_success
+    listed = ann.get("/v1/reservations").json()["reservations"]
+    assert {one["reservation"]["name"] for one in listed} == owners.keys()
+    for one in listed:
+        shown, name = one["reservation"], one["reservation"]["name"]
+        assert one == ann.get(f"/v1/reservations/{name}").json()
+        seen = hidden | owners["own"] if name == "own" else hidden
+        assert {field: shown[field] for field in hidden} == seen
+        assert (shown["workers"], shown["until_s"], one["state"]) == (1, 2.1e9, "planned")
+
+
 def test_the_history_does_not_say_whose_a_foreign_reservation_is(daemon: Any, ann: Any) -> None:
     for name, project in (("own", "vision"), ("other", "speech")):
         data = {"project": project, "user": "bob", "workers": 2}
