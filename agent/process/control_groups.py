@@ -1,4 +1,4 @@
-"""Control groups of leases: limits of memory and processors, and evidence of how a lease ended.
+"""Control groups of leases: limits of memory, processors and processes, and how a lease ended.
 
 Version 2 needs a group that was delegated to the agent (systemd: ``Delegate=yes`` and
 ``DelegateSubgroup=agent``, or an agent that is alone in its group). Every lease then has a group of
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from agent.process.inheritance import MOST_PROCESSES
 from agent.process.supervisor import kill_members
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class ControlGroups:
                     "0" if self.version == 2 else str(memory_bytes)
                 )
         if "memory" in folders and self.version == 2:
+            if (folders["memory"] / "pids.max").exists():  # the controller may not be delegated
+                (folders["memory"] / "pids.max").write_text(str(MOST_PROCESSES))
             with contextlib.suppress(OSError):  # half a job is of no use
                 (folders["memory"] / "memory.oom.group").write_text("1")
         if "cpu" in folders and cpus is not None:
@@ -212,7 +215,7 @@ def _version_2(own: Path) -> Path:
         (root / LEAF).mkdir(exist_ok=True)
         (root / LEAF / "cgroup.procs").write_text(str(os.getpid()))
     switches = root / "cgroup.subtree_control"
-    for name in ("memory", "cpu"):
+    for name in ("memory", "cpu", "pids"):
         if name in controllers and name not in switches.read_text().split():
             switches.write_text(f"+{name}")
     return root

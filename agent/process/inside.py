@@ -26,6 +26,7 @@ def main(spec: dict[str, Any]) -> int:
     """Run the command; the exit code is its own, or 128 and the number of a signal."""
     sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, Python finds no packages
     from agent.process.cells.cell import Cell  # noqa: PLC0415 - found only now
+    from agent.process.inheritance import become_plain  # noqa: PLC0415 - likewise
     from agent.process.supervisor import start_ticks  # noqa: PLC0415 - likewise
 
     leader, ticks = spec["leader"], spec["ticks"]
@@ -49,8 +50,10 @@ def main(spec: dict[str, Any]) -> int:
         with cell.bearing():
             pid = os.fork()
             if pid == 0:
+                become_plain(own_user=True)
                 _become(spec, cell, environment)
     if pid == 0:
+        become_plain(own_user=False)
         _become(spec, None, environment)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(pid, signal.SIGKILL))

@@ -38,6 +38,7 @@ from agent.logs.job_output import (
     read_regular,
     write_json,
 )
+from agent.process.inheritance import become_plain
 
 if TYPE_CHECKING:
     from agent.process.cells.cell import Cell
@@ -199,10 +200,11 @@ class Supervisor:
                     Path(group, "cgroup.procs").write_text("0")
 
         def enter() -> None:
-            """Run in the child of a job that has namespaces of its own."""
+            """Run in the child that becomes a process of the job."""
             prepare()
-            assert cell is not None
-            cell.enter(folder)
+            become_plain(own_user=cell is not None)
+            if cell is not None:
+                cell.enter(folder)
 
         if cell is None:
             self._make_checkpoint_folder()
@@ -220,7 +222,7 @@ class Supervisor:
                         stderr=subprocess.PIPE,
                         bufsize=0,
                         start_new_session=True,
-                        preexec_fn=prepare if cell is None else enter,  # noqa: PLW1509 - alone here
+                        preexec_fn=enter,  # noqa: PLW1509 - nothing else runs here
                     )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 return f"cannot start {self.launch['command'][0]!r}: {error}"

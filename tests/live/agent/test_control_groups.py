@@ -8,6 +8,7 @@ import os
 import pytest
 
 from agent.process.control_groups import LEAF, ControlGroups, find_groups
+from agent.process.inheritance import MOST_PROCESSES
 from agent.process.supervisor import MEMORY_ERRORS, group_members, kill_members, oom_kills
 from scheduler.domain.lease_life import EndReason
 
@@ -36,7 +37,9 @@ def test_the_agent_moves_into_a_leaf_and_leases_get_groups_beside_it(tmp_path, v
     groups = find_groups(tmp_path, membership=V2, mount=tmp_path / "mount")
     assert (groups.version, groups.problem) == (2, "")
     assert (version_2 / LEAF / "cgroup.procs").read_text() == str(os.getpid())
-    assert (version_2 / "cgroup.subtree_control").read_text() in {"+cpu", "+memory"}
+    assert (version_2 / "cgroup.subtree_control").read_text() == "+pids"
+    (version_2 / f"{groups.prefix}7").mkdir()
+    (version_2 / f"{groups.prefix}7" / "pids.max").write_text("max")  # as the kernel makes it
     group = groups.make(7, memory_bytes=2**30, cpus=1.5)
     (folder,) = group.folders
     assert folder.parent == version_2
@@ -44,6 +47,7 @@ def test_the_agent_moves_into_a_leaf_and_leases_get_groups_beside_it(tmp_path, v
     assert (folder / "memory.swap.max").read_text() == "0"
     assert (folder / "memory.oom.group").read_text() == "1"
     assert (folder / "cpu.max").read_text() == "150000 100000"
+    assert (folder / "pids.max").read_text() == str(MOST_PROCESSES)
     assert group.events == folder / "memory.events"
     unlimited = groups.make(8, memory_bytes=None, cpus=None)
     assert not (unlimited.folders[0] / "memory.max").exists()

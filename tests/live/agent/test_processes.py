@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -12,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from agent.clock import lease_clock_s
+from agent.process.inheritance import OOM_SCORE
 from leasehold_testing.file_link import FileLink
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import InputError
@@ -101,6 +104,60 @@ def test_an_exit_is_classified(node, program, reason, code, words):
         assert report.reason_code == (LEFT_UNASKED if code == LEFT_EARLY else "")
 
     run(main())
+
+
+STATE = """
+import json, os, resource
+status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines())
+print(json.dumps({
+    "ignored": status["SigIgn"], "blocked": status["SigBlk"], "umask": status["Umask"],
+    "score": open("/proc/self/oom_score_adj").read().strip(), "nice": os.nice(0),
+    "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    **{name: resource.getrlimit(getattr(resource, name)) for name in
+       ("RLIMIT_CORE", "RLIMIT_STACK", "RLIMIT_NOFILE", "RLIMIT_DATA")},
+}))
+"""
+
+
+def test_a_job_inherits_nothing_of_the_agents_state_that_suits_only_the_agent(node):
+    """It does not depend on how the agent was started; the reference lists the values."""
+    kept = (
+        signal.getsignal(signal.SIGUSR2),
+        os.umask(0o077),
+        resource.getrlimit(resource.RLIMIT_CORE),
+    )
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    resource.setrlimit(resource.RLIMIT_CORE, (4096, kept[2][1]))
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+
+    async def main():
+        node.want(node.lease(1, STATE))
+        async with node.agent():
+            await node.until(lambda: node.ended(1))
+        told.update(json.loads(node.log(1)))
+
+    told = {}
+    try:
+        run(main())
+    finally:
+        signal.signal(signal.SIGUSR2, kept[0])
+        os.umask(kept[1])
+        resource.setrlimit(resource.RLIMIT_CORE, kept[2])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        os.close(reading)
+        os.close(writing)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Python itself ignores SIGPIPE and SIGXFSZ.
+    assert int(told["ignored"], 16) & ~(1 << 12 | 1 << 24) == 0
+    assert int(told["blocked"], 16) == 0
+    assert (told["umask"], told["score"], told["nice"]) == ("0022", str(OOM_SCORE), 0)
+    assert told["files"] == [0, 1, 2]
+    assert told["RLIMIT_CORE"][0] == 0
+    assert told["RLIMIT_STACK"][0] == 8 << 20
+    assert told["RLIMIT_NOFILE"][0] == min(65_536, 65_536 if most < 0 else most)
+    assert told["RLIMIT_DATA"][0] == resource.RLIM_INFINITY
 
 
 def test_a_program_that_is_not_there_is_a_failure_with_its_name(node):
