@@ -7,9 +7,10 @@ from starlette.responses import Response
 
 from api.access import Admin, Anybody, Ctx
 from api.answers import Answer
+from api.auth.roles import Role
 from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
 from api.jobs.conversions import token_answer
-from api.problems import not_found
+from api.problems import ProblemError, not_found
 from api.routing import StrictRoute
 from api.schemas.admin import EnrolmentIn, TokenIn
 from api.schemas.answers import EnrolmentOut, NewTokenOut, TokensOut, WhoAmI
@@ -81,12 +82,28 @@ async def create_token(given: TokenIn, context: Ctx, principal: Admin) -> Answer
 async def revoke_token(
     token_id: Annotated[TokenId, Path(description="token id")], context: Ctx, principal: Admin
 ) -> Response:
-    """Revoke a token: at once in this process, within some seconds in others."""
+    """Revoke a token: at once in this process, within some seconds in others.
+
+    The last token of an administrator is refused (409): nobody could make another one.
+    """
+    rows, now_s = await in_thread(context.store.tokens), context.now()
+    if [row.token_id for row in rows if _administers(row, now_s)] == [token_id]:
+        raise ProblemError(
+            409,
+            f"token '{token_id}' is the only one of an administrator; make another one first "
+            "(`leasehold token create NAME --role admin`), then revoke this one with it",
+        )
     if not await in_thread(context.store.revoke_token, token_id, now_s=context.now()):
         raise not_found("token", token_id)
     context.authenticator.forget()
     await context.service.note("token_revoked", "token", token_id, actor=principal.subject, data={})
     return Response(status_code=204)
+
+
+def _administers(row: TokenRow, now_s: float) -> bool:
+    """Return whether a token lets in an administrator now."""
+    lasts = row.expires_s is None or row.expires_s > now_s
+    return row.role == Role.ADMIN and row.revoked_s is None and lasts
 
 
 @router.post(

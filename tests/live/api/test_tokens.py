@@ -49,6 +49,32 @@ def test_a_revoked_token_is_refused_at_once_and_again_when_revoked_twice(daemon:
     assert kinds == ["token_created", "token_revoked", "token_revoked"]
 
 
+def test_the_last_token_of_an_administrator_cannot_be_revoked(daemon: Any) -> None:
+    root = daemon.caller("admin")
+
+    def tokens() -> dict[str, str]:
+        return {one["token_id"]: one["role"] for one in root.get("/v1/tokens").json()["tokens"]}
+
+    def make(role: str, **more: object) -> str:
+        asked = {"subject": role, "role": role} | more
+        return str(root.post("/v1/tokens", json=asked).json()["token_id"])
+
+    make("operator")
+    (only,) = (name for name, role in tokens().items() if role == "admin")
+    answer = root.delete(f"/v1/tokens/{only}")
+    assert answer.status_code == 409
+    assert f"token '{only}' is the only one of an administrator; make another" in answer.text
+    short = make("admin", ttl_s=60)
+    assert root.delete(f"/v1/tokens/{short}").status_code == 204
+    assert root.delete(f"/v1/tokens/{short}").status_code == 204, "again"
+    assert root.delete(f"/v1/tokens/{only}").status_code == 409
+    make("admin", ttl_s=60)
+    daemon.clock.seconds += 61
+    assert root.delete(f"/v1/tokens/{only}").status_code == 409, "the other one has expired"
+    make("admin")
+    assert root.delete(f"/v1/tokens/{only}").status_code == 204
+
+
 def test_what_another_process_revokes_or_makes_is_known_within_the_cache_time(
     serve: Any,
 ) -> None:
