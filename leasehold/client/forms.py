@@ -56,6 +56,7 @@ EventKind: TypeAlias = Literal[
     "node_returned",
     "node_cordon",
     "node_drain",
+    "node_drained",
     "node_uncordon",
     "node_removed",
     "workers_failed",

@@ -57,10 +57,24 @@ def order_node(state: ControlState, transaction: Transaction, fact: NodeOrdered)
         drop_evidence(state, transaction, node, actor=actor)
         transaction.set(f"node/{name}", None, actor=actor)
     else:
-        node.order, node.reason = action, reason
-        transaction.set(f"node/{name}", {"order": action.value, "reason": reason}, actor=actor)
+        node.order, node.reason, node.drained = action, reason, False
+        transaction.set(f"node/{name}", node.order_to_data(), actor=actor)
     apply_order(transaction, node)
     transaction.record_event(f"node_{action.value}", "node", name, actor=actor, reason=reason)
+
+
+def note_drained(state: ControlState, transaction: Transaction) -> None:
+    """Record that the last lease of a drained node is over; once for each order."""
+    for node in state.nodes.by_name.values():
+        if (
+            node.order is not NodeAction.DRAIN
+            or node.drained
+            or any(state.leases.held_by(node.name))
+        ):
+            continue
+        node.drained = True
+        transaction.set(f"node/{node.name}", node.order_to_data())
+        transaction.record_event("node_drained", "node", node.name, reason=node.reason)
 
 
 def remove_node(state: ControlState, transaction: Transaction, fact: NodeRemoved) -> None:

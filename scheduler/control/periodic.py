@@ -10,6 +10,7 @@ from scheduler.control.jobs.waiting import admit_jobs
 from scheduler.control.leases.ends import expire_leases, give_up_starts
 from scheduler.control.leases.idle_gpus import check_idle_jobs
 from scheduler.control.nodes.silence import cordon_silent_nodes, lose_silent_nodes, update_images
+from scheduler.control.operator_orders import note_drained
 from scheduler.control.projects.budgets import check_budgets
 from scheduler.control.projects.reservations import end_reservations, release_reservations
 
@@ -28,6 +29,7 @@ def run_periodic_checks(state: ControlState, transaction: Transaction) -> None:
         enforce_time_limits(state, transaction)
         check_idle_jobs(state, transaction)
         give_up_starts(state, transaction)
+        note_drained(state, transaction)
         update_images(state)
         state.budgets.due |= bool(state.jobs.stopped)
         end_reservations(state, transaction)

@@ -69,6 +69,7 @@ class EventKind(enum.StrEnum):
     NODE_RETURNED = "node_returned"
     NODE_CORDON = "node_cordon"
     NODE_DRAIN = "node_drain"
+    NODE_DRAINED = "node_drained"  #: its last lease is over
     NODE_UNCORDON = "node_uncordon"
     NODE_REMOVED = "node_removed"
     WORKERS_FAILED = "workers_failed"

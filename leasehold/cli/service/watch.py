@@ -72,7 +72,8 @@ def watch(
             f"--since '{since}' and --after {after} exclude each other: give only one start"
         )
     filters: Any = {
-        "kind": split_list(kind or [], option="--kind"),
+        # Webhooks write them with dots.
+        "kind": [one.replace(".", "_") for one in split_list(kind or [], option="--kind")],
         "subject_kind": subject_kind,
         "project": project,
         "actor": actor,

@@ -97,6 +97,7 @@ class NodeState:
         exclusive: worker types of which two jobs cannot share a worker there.
         order: the operator's order; None if there is none.
         reason: the order's reason.
+        drained: whether its last lease has ended since it was drained, and the history says so.
         doubt: why control starts nothing new there; None if it does.
         slow: speed of jobs there relative to other nodes of its types, if it is reported as slow;
             else None.
@@ -123,6 +124,7 @@ class NodeState:
     exclusive: frozenset[str] = frozenset()
     order: NodeAction | None = None
     reason: str = ""
+    drained: bool = False
     doubt: Doubt | None = None
     slow: float | None = None
     since_s: float = 0.0
@@ -165,6 +167,11 @@ class NodeState:
         if self.outage is not None and now_s - self.outage[1] <= OUTAGE_FOUND_S:
             return self.outage[0]
         return self.silent_since()
+
+    def order_to_data(self) -> dict[str, Any]:
+        """Return the order, as it is stored."""
+        data = {"order": str(self.order), "reason": self.reason}
+        return data | ({"drained": True} if self.drained else {})
 
     def publish(self) -> None:
         """Count the desired set as a new one; agents that wait for it must still be notified."""

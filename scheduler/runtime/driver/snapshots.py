@@ -285,6 +285,7 @@ def _restore_of_node(node: NodeState, kind: str, value: Any) -> None:
     match kind:
         case "node":
             node.order, node.reason = NodeAction(value["order"]), value["reason"]
+            node.drained = value.get("drained", False)
         case "agent":
             node.place, node.incarnation = value["place"], value["incarnation"]
         case "exclusive":

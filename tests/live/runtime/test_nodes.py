@@ -256,6 +256,27 @@ def test_a_cordoned_node_keeps_its_job_and_gets_no_other(live):
     live(story)
 
 
+def test_the_history_says_once_when_a_drained_node_is_empty(live):
+    async def story(stage):
+        await stage.job(total_steps=1000.0)
+        await stage.wait(1)
+        await order(stage, "n0", DRAIN)
+        assert "node_drained" not in stage.kinds("n0"), "its job is leaving"
+        await stage.wait(4)
+        assert stage.kinds("n0").count("node_drained") == 1
+        await stage.restart()
+        await stage.wait(3)
+        assert stage.kinds("n0").count("node_drained") == 1
+        await order(stage, "n0", UNCORDON)
+        await stage.wait(2)
+        await order(stage, "n0", DRAIN)
+        await stage.wait(4)
+        assert stage.kinds("n0").count("node_drained") == 2
+        assert stage.history("node_drained")[-1].subject == "n0"
+
+    live(story)
+
+
 def test_a_drained_node_lets_its_job_leave_with_a_checkpoint(live):
     async def story(stage):
         stage.world.leave_s = 0.4
