@@ -73,6 +73,7 @@ def note_drained(state: ControlState, transaction: Transaction) -> None:
         ):
             continue
         node.drained = True
+        state.nodes.touch(node.name)
         transaction.set(f"node/{node.name}", node.order_to_data())
         transaction.record_event("node_drained", "node", node.name, reason=node.reason)
 

@@ -13,6 +13,7 @@ from leasehold.cli.display.output import (
     format_percent,
     plain_cell,
     print_json,
+    print_remark,
     print_shown,
     table,
 )
@@ -38,14 +39,18 @@ def job(
     service: ServiceClient,
     job_id: JobId,
     *,
-    events: Annotated[int, typer.Option(min=1, help="Lines of history.")] = _EVENTS,
+    events: Annotated[
+        int, typer.Option(min=1, max=999, help="The newest lines of its history.")
+    ] = _EVENTS,
     as_json: Json = False,
 ) -> None:
     """Show one job: its state, specification, attempts and history."""
     details = service.job(job_id)
     job_id = details["job_id"]
     attempts = service.attempts(job_id)
-    lines = service.job_events(job_id, limit=events)["events"]
+    about: Any = {"subject_kind": "job", "subject": job_id}
+    lines = service.history(**about, descending=True, limit=events + 1)["events"]
+    more, lines = len(lines) > events, lines[:events][::-1]
     if as_json:
         print_json({**details, "attempts_made": attempts, "events": lines})
         return
@@ -55,6 +60,8 @@ def job(
         print_shown("", _attempts(attempts, now_s, seconds=_by_duration(details)))
     if lines:
         print_shown("", _history(lines))
+    if more:
+        print_remark(f"the newest {len(lines)} lines of its history; --events N shows more")
 
 
 @remote

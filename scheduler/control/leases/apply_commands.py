@@ -339,6 +339,9 @@ def _recorded(
         actor=transaction.actors.get(subject, ""),
         **data,
     )
+    if kind == "job" and "failures" in data:  # of a job that has just failed for good, too
+        record = state.jobs.by_id[subject]
+        record.failures = int(data["failures"])
     status = FINAL.get(command.kind)
     if kind == "job" and status is not None:
         final[subject] = (status, str(data.get("reason", "")))

@@ -59,7 +59,13 @@ def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold)
     assert found["spec"]["command"] == ["./train"]
     assert [a["attempt"] for a in found["attempts_made"]] == [1]
     assert [e["kind"] for e in found["events"]] == ["job_submitted", "lease_granted"]
-    assert len(json.loads(leasehold("job", job, "--json", "--events", "1").out)["events"]) == 1
+    (newest,) = json.loads(leasehold("job", job, "--json", "--events", "1").out)["events"]
+    assert newest["kind"] == "lease_granted"
+    assert "history; --events" not in leasehold("job", job, "--events", "2").err
+    assert (
+        "the newest 1 lines of its history; --events N"
+        in leasehold("job", job, "--events", "1").err
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_job_that_uses_up_its_retries_has_failed(live):
             fail(stage, 0.0)
         await stage.job(max_failures=1)
         await stage.wait(15)
-        assert (stage.status(), stage.row().failures) == ("failed", 1)
+        assert (stage.status(), stage.row().failures) == ("failed", 2)
         assert stage.ends() == ["failed", "failed"]
         assert (await stage.explanation()).message == (
             "it has ended as failed; its last attempt: a mishap"
