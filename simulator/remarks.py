@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from scheduler.control.leases.launches import LONG_LAUNCHES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler.control.facts.requests import Acted
     from scheduler.domain.facts.commands import RecordEvent
 
 #: Most different warnings of a policy that are shown; the others are counted.
 _SHOWN = 3
+#: Most jobs that a remark names.
+_NAMED = 20
 
 
 class Remarks:
@@ -55,6 +57,18 @@ class Remarks:
             self._said.append(
                 f"no job of the trace is project '{name}'s, which has limits; its projects are "
                 f"{', '.join(names)}"
+            )
+
+    def stuck(self, waiting: Mapping[str, str]) -> None:
+        """Add which jobs can never end, and why: job id -> reason."""
+        reasons: dict[str, list[str]] = {}
+        for job_id, why in waiting.items():
+            reasons.setdefault(why.replace("_", " "), []).append(job_id)
+        for why, names in reasons.items():
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            self._said.append(
+                f"the run ends before these jobs do, since they would wait without end ({why}): "
+                f"{', '.join(names[:_NAMED])}{more}"
             )
 
     def acted(self, at_s: float, results: Sequence[Acted]) -> None:

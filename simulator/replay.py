@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from scheduler.control.facts.requests import Submission
 from scheduler.domain.answers import Solved, check_answer
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
+from scheduler.domain.facts.reasons import reasons_in
+from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import Leases
 from scheduler.domain.lease_life import RevokeReason
 from scheduler.domain.throughputs.ways import CatalogueKey, mixed_rate
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
 _ACTOR = "replay"
 #: Steps between two reports of progress.
 _REPORT_EVERY = 256
+#: Budgets of a month begin anew within this time; jobs that have not run by then never will.
+IDLE_MOST_S: Final = 400 * 86_400.0
 
 
 class Replay:
@@ -190,6 +194,8 @@ class Replay:
         #: job id -> its row, as a store would keep it.
         self._rows: dict[str, JobRow] = {}
         self._next_job = 0
+        #: when a lease was last in force.
+        self._ran_s = 0.0
         #: all decisions, in order, for tests of parity; filled only on request.
         self.log: list[Decision] | None = None
         #: (name, parameters) -> policy, for policies that were in force; some keep their answers.
@@ -206,7 +212,7 @@ class Replay:
     def run(
         self, progress: Callable[[Progress], None] | None = None, *, until_s: float = math.inf
     ) -> SimulationResult:
-        """Replay until every measured job has ended.
+        """Replay until every measured job has ended, or nothing more can happen.
 
         Args:
             progress: called now and then with the progress of the replay.
@@ -214,8 +220,12 @@ class Replay:
         """
         wall, cpu = time.perf_counter(), time.process_time()
         self.begin()
-        steps = 0
+        steps, end_s = 0, math.inf
         while self.to_go and self.now_s < until_s:
+            if self._is_stuck(until_s):
+                until_s = end_s = max(self._ran_s, *(job.arrival_s for job in self._jobs))
+                self._remarks.stuck(self._waiting())
+                break
             self.step(until_s)
             steps += 1
             if progress and steps % _REPORT_EVERY == 0:
@@ -223,7 +233,7 @@ class Replay:
         if progress:
             progress(self._progress())
         return self._ledger.result(
-            self.now_s,
+            min(self.now_s, end_s),
             label=self._label,
             rounds=self.control.view.engine.round_number,
             seed=self._seed,
@@ -359,14 +369,31 @@ class Replay:
             self._outages.next_s,
             self._orders.next_s,
         )
-        if math.isinf(moment):
-            waiting = list(self.control.view.jobs.by_id)
-            raise LeaseholdError(
-                f"nothing more can happen at {self.now_s:.0f} s, but {len(waiting)} jobs have not "
-                f"ended ({', '.join(waiting[:5])}): no quota, dependency or worker will ever "
-                "allow them to run; give the cluster, the projects or the trace what they need"
-            )
         return max(moment, self.now_s)
+
+    def _is_stuck(self, until_s: float) -> bool:
+        """Return whether no job will run any more, though jobs are left.
+
+        Nothing is due at all, or only what comes again and again: months of budgets, failures.
+        """
+        if math.isinf(min(self._next_moment(), until_s)):
+            return True
+        due = self._next_job < len(self._jobs) or math.isfinite(self._orders.next_s)
+        if due or self._leases or math.isfinite(self._outages.next_s):
+            return False
+        return self.now_s - self._ran_s > IDLE_MOST_S
+
+    def _waiting(self) -> dict[str, str]:
+        """Return job id -> the first reason why it waits."""
+        jobs, found = self.control.view.engine.jobs, {}
+        for job_id, record in self.control.view.jobs.by_id.items():
+            number = jobs.number_of.get(job_id)
+            bits = 0 if number is None else int(jobs["wait_reasons"][jobs.row_of(number)])
+            if record.status is JobStatus.HELD:
+                found[job_id] = f"held: {record.reason}".removesuffix(": ")
+            else:
+                found[job_id] = record.reason or next(map(str, reasons_in(bits)), "unknown")
+        return found
 
     def _fail(self) -> dict[str, None]:
         """Break and mend the workers that are due; return their nodes."""
@@ -460,6 +487,7 @@ class Replay:
 
     def _note_end(self, event: ev.LeaseEnded) -> None:
         lease = self._leases.pop(event.lease_id)
+        self._ran_s = self.now_s
         for worker in lease.workers:
             self._on_worker[worker].remove(event.lease_id)
         position = np.array([self._position[lease.job_id]])

@@ -128,6 +128,13 @@ def test_jobs_are_cancelled_held_released_and_changed(replay):
     assert [kind for kind, _ in history(made, "job_changed")] == ["job_changed"] * 2
 
 
+def test_a_job_that_stays_held_is_named_and_the_others_have_results(replay):
+    _, result = replay(job("a"), job("b"), orders="- {at_s: 10, hold: a}")
+    assert ends(result)["b"][0] == "completed"
+    (warning,) = result.warnings
+    assert "they would wait without end (held): a" in warning
+
+
 def test_an_order_that_comes_too_late_is_told(replay):
     _, result = replay(job("a"), job("b"), orders="- {at_s: 150, hold: a}")
     (warning,) = result.warnings

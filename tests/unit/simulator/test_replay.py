@@ -19,7 +19,7 @@ from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
-from scheduler.errors import InputError, LeaseholdError
+from scheduler.errors import InputError
 from simulator.replay import Replay
 from simulator.simulation import Simulation
 from simulator.world.failures import FailureModel
@@ -154,8 +154,10 @@ def test_a_replay_says_which_jobs_can_never_run():
     made = replay(job("one", scale_factors=(1,)), conditions=conditions, projects=limits, workers=1)
     made._shell.nodes.clear()
     made._shell._wakes.clear()
-    with pytest.raises(LeaseholdError, match=r"1 jobs have not ended \(one\)"):
-        made.run()
+    result = made.run()
+    assert result.summary.jobs_completed == 0
+    assert "before these jobs do, since they would wait without end" in result.warnings[-1]
+    assert result.warnings[-1].endswith(": one")
 
 
 def test_equal_replays_are_equal():
@@ -322,3 +324,30 @@ def test_jobs_of_a_trace_may_ask_not_to_be_preempted(made):
     assert {one.attempts for one in result.jobs if one.job_id != "short"} == {1}
     short = [one.end_s - one.start_s for one in result.leases if one.job_id == "short"]
     assert min(short[:-1], default=200.0) >= 200.0
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_jobs_that_can_never_end_are_named_and_the_others_have_results(failing):
+    """A budget that is spent begins anew each month, and workers fail for ever."""
+    limits = (ProjectLimits(project="p", budget_gpu_hours=0.001),)
+    model = FailureModel(mtbf_s=1e7, repair_s=60.0) if failing else FailureModel()
+    made = replay(
+        job("one"),
+        job("two"),
+        conditions={"two": {"project": "p"}},
+        projects=limits,
+        failures=model,
+    )
+    result = made.run()
+    assert {one.job_id: one.status for one in result.jobs}["one"] == "completed"
+    assert result.summary.jobs_completed == 1
+    assert result.summary.until_s < 1000.0, "the time without work does not count"
+    assert [one for one in result.warnings if "(budget): two" in one]
+
+
+def test_a_job_that_waits_for_long_is_no_job_that_never_ends():
+    limits = (ProjectLimits(project="p", budget_gpu_hours=0.04),)
+    made = replay(job("one", steps=600.0), conditions={"one": {"project": "p"}}, projects=limits)
+    result = made.run()
+    assert result.jobs[0].status == "completed"
+    assert result.jobs[0].end_s > 20 * 86_400.0
