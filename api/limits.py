@@ -32,10 +32,18 @@ class Buckets:
             0.0 if there was one, else the seconds until there is.
         """
         now = self._monotonic()
-        left, since = self._left.pop(caller, (float(limit.burst), now))
-        left = min(float(limit.burst), left + (now - since) * limit.per_s)
+        left = self._now_left(caller, limit, now)
+        self._left.pop(caller, None)
         missing = 1.0 - left
         self._left[caller] = (left if missing > 0 else left - 1.0, now)
         if len(self._left) > MOST_BUCKETS:
             del self._left[next(iter(self._left))]
         return max(missing, 0.0) / limit.per_s
+
+    def wait_s(self, caller: str, limit: RateLimit) -> float:
+        """Return what ``take`` would return, and take nothing."""
+        return max(1.0 - self._now_left(caller, limit, self._monotonic()), 0.0) / limit.per_s
+
+    def _now_left(self, caller: str, limit: RateLimit, now: float) -> float:
+        left, since = self._left.get(caller, (float(limit.burst), now))
+        return min(float(limit.burst), left + (now - since) * limit.per_s)

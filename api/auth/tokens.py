@@ -91,8 +91,15 @@ class Authenticator:
         #: token id -> time of its last report.
         self._told_s: dict[str, float] = {}
 
-    async def principal(self, secret: str) -> Principal | None:
+    async def principal(
+        self, secret: str, *, before: Callable[[], None] | None = None
+    ) -> Principal | None:
         """Return the principal of a secret; None if it is unknown, expired or revoked.
+
+        Args:
+            secret: the token.
+            before: called before the store is asked for a token that is not known here; it may
+                refuse that.
 
         Raises:
             StoreUnavailableError: tokens could not be read for longer than the grace.
@@ -100,7 +107,7 @@ class Authenticator:
         if not secret or len(secret) > LONGEST:
             return None
         digest = hash_secret(secret)
-        await self._row(digest)
+        await self._row(digest, before)
         return self._judge(digest)
 
     def _judge(self, digest: str) -> Principal | None:
@@ -172,10 +179,12 @@ class Authenticator:
         except StoreError as error:
             _log.warning("the tokens' times of last use could not be written: %s", error)
 
-    async def _row(self, digest: str) -> TokenRow | None:
+    async def _row(self, digest: str, before: Callable[[], None] | None = None) -> TokenRow | None:
         await self.refresh()
         row = self._rows.get(digest)
         if row is None and digest not in self._unknown:
+            if before is not None:
+                before()
             row = await in_thread(self._store.token, digest)
             if row is not None:
                 self._rows[digest] = self._by_id[row.token_id] = row

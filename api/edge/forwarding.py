@@ -21,6 +21,7 @@ from api.edge.layers import (
     OPEN_PATHS,
     known_caller,
     mark_known_caller,
+    stranger,
     too_large,
 )
 from scheduler.errors import NotLeadingError
@@ -116,8 +117,10 @@ class Forwarder:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > MOST_UNKNOWN_BYTES and not is_known:
-                is_known = await known_caller(Headers(scope=scope), self._context) is not None
+                context = self._context
+                is_known = await known_caller(Headers(scope=scope), context, scope) is not None
                 if not is_known:
+                    context.buckets.take(stranger(scope), context.settings.rate_without_token)
                     raise too_large(MOST_UNKNOWN_BYTES, "without a token ")
             if not message.get("more_body"):
                 return b"".join(parts)

@@ -8,6 +8,7 @@ import logging
 import re
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -243,12 +244,9 @@ class Gate:
         settings, path = self._context.settings, scope["path"]
         if principal is not None and path.startswith(_UNLIMITED) and path not in OPEN_PATHS:
             return
-        client = scope.get("client")
-        address = client[0] if client else ""
-        if principal is None:
-            caller, limit = f"address {address}", settings.rate_without_token
-        else:
-            caller = f"token {principal.token_id}" if principal.token_id else f"open {address}"
+        caller, limit = stranger(scope), settings.rate_without_token
+        if principal is not None:
+            caller = f"token {principal.token_id}" if principal.token_id else f"open {caller}"
             limit = settings.rate
         wait_s = self._context.buckets.take(caller, limit)
         if wait_s > 0:
@@ -270,13 +268,31 @@ async def known_caller(
         return None
     secret = secret.strip()
     if context.provider is None or not is_foreign(secret):
-        return await context.authenticator.principal(secret)
+        before = None if scope is None else partial(_check_stranger, context, scope)
+        return await context.authenticator.principal(secret, before=before)
     found = await context.provider.principal(secret)
     if isinstance(found, Principal):
         return found
     if scope is not None:
         scope["state"]["token_fault"] = found
     return None
+
+
+def _check_stranger(context: Context, scope: Scope) -> None:
+    """Refuse to look a token up for an address that has used up its requests without one.
+
+    Raises:
+        ProblemError: it has.
+    """
+    wait_s = context.buckets.wait_s(stranger(scope), context.settings.rate_without_token)
+    if wait_s > 0:
+        raise rate_limited(wait_s)
+
+
+def stranger(scope: Scope) -> str:
+    """Return the name of the bucket of an address without a valid token."""
+    client = scope.get("client")
+    return f"address {client[0] if client else ''}"
 
 
 def is_foreign(secret: str) -> bool:

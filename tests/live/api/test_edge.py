@@ -157,6 +157,26 @@ def test_too_many_requests_are_told_when_to_come_back(serve: Any) -> None:
     assert other.get("/healthz").status_code == 200, "each address has its own"
 
 
+def test_strangers_tokens_are_looked_up_only_within_the_limit_of_their_address(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = serve(rate_without_token=RateLimit(per_s=0.1, burst=5))
+    ann = daemon.caller("viewer")
+    assert ann.get("/v1/whoami").status_code == 200
+    asked: list[str] = []
+    store, real = daemon.service.store, daemon.service.store.token
+    monkeypatch.setattr(store, "token", lambda digest: asked.append(digest) or real(digest))
+    statuses = [daemon.bearer(f"lh_{n:043}").get("/v1/jobs").status_code for n in range(50)]
+    assert statuses == [401] * 5 + [429] * 45
+    assert len(asked) == 5
+    assert ann.get("/v1/whoami").status_code == 200, "known tokens are not looked up"
+    other = daemon.bearer("lh_" + "x" * 43)
+    other.address = "10.9.9.9"
+    assert other.get("/v1/jobs").status_code == 401, "each address has its own"
+    daemon.clock.seconds += 10.0
+    assert daemon.bearer("lh_" + "y" * 43).get("/v1/jobs").status_code == 401
+
+
 def test_agents_are_not_limited_but_enrolment_is(serve: Any) -> None:
     limit = RateLimit(per_s=0.1, burst=2)
     daemon = serve(rate=limit, rate_without_token=limit)
