@@ -24,7 +24,7 @@ def first_only(idling, share=1.0):
 
 
 def received_s(shell, job_id):
-    return shell.engine.attained_worker_s_of(job_id)
+    return float(shell.engine.jobs["attained_worker_s"][shell.engine.state.row_of_job(job_id)])
 
 
 @pytest.mark.parametrize("idling", [False, True])

@@ -410,8 +410,8 @@ def test_a_job_is_complete_when_its_lease_says_so_not_when_its_estimate_is_reach
     shell.engine.handle(
         ev.LeaseEnded(lease_id=1, reason=EndReason.RELEASED, steps_done=70.0), now=20.0
     )
-    assert shell.engine.attained_worker_s_of("a") == 20.0
-    assert shell.engine.attained_worker_s_of("nobody") == 0.0
+    assert shell.engine.jobs["attained_worker_s"].tolist() == [20.0]
+    assert (shell.engine.held_before_s("a"), shell.engine.held_before_s("nobody")) == (20.0, 0.0)
     assert shell.engine.now_s == 20.0
     assert shell.engine.round_end_s == 100.0
     assert not shell.engine.retired.any()
