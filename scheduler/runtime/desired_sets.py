@@ -207,7 +207,7 @@ def _desired(view: PublishedState, live: LiveLease, member: Member, now_s: float
         project=spec.project,
         owner=record.owner,
         plan=live.plan,
-        uid=view.uids.get((spec.project, record.owner)),
+        uid=view.owners.of(spec.project, record.owner),
         upload=spec.upload,
         nonce=lease.nonce,
     )

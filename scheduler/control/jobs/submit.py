@@ -168,8 +168,7 @@ def _refusal(
 ) -> Submitted | None:
     if over := _over_quota(state, spec):
         return Submitted(code="quota", refusal=over)
-    has_uid = state.owners.has_room(spec.project, owner, state.settings)
-    if wrong := _fault(state, spec, owner, rows, has_uid=has_uid):
+    if wrong := _fault(state, spec, owner, rows):
         return Submitted(code="refused", refusal=wrong)
     if state.settings.refuse_unfit:
         fit = _first_fit(state, spec, room, rough=True)
@@ -179,20 +178,11 @@ def _refusal(
 
 
 def _fault(
-    state: ControlState | PublishedState,
-    spec: JobSpec,
-    owner: str,
-    rows: Mapping[str, JobRow],
-    *,
-    has_uid: bool,
+    state: ControlState | PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow]
 ) -> str:
     """Return why a job is refused although there is room for it; empty if it is not."""
     wrong = _too_long_at_least(state, spec) or _too_slow_to_leave(state, spec)
-    if not wrong and not has_uid:
-        wrong = (
-            f"there is no uid left for jobs of '{owner}' in project '{spec.project}'; have "
-            f"isolation.uids raised, which is {state.settings.uids}"
-        )
+    wrong = wrong or state.owners.fault(spec.project, owner, state.settings)
     faults = (_dependency_fault(state, other, rows) for other in spec.depends_on)
     return wrong or next(filter(None, faults), "")
 
@@ -286,9 +276,7 @@ def try_fit(view: PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, 
     Raises:
         AdmissionError: its submission would be refused; names the field and the value.
     """
-    has_uid = (spec.project, owner) in view.uids or len(view.uids) < view.settings.uids
-    wrong = _unread_file(spec) or _fault(view, spec, owner, rows, has_uid=has_uid)
-    if wrong:
+    if wrong := _unread_file(spec) or _fault(view, spec, owner, rows):
         raise AdmissionError(wrong)
     fit = _first_fit(view, spec, room_of(view))
     if over := _over_quota(view, spec):

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scheduler.control.state.budget_state import Budgets
 from scheduler.control.state.jobs import JobBook
 from scheduler.control.state.leases import LiveLeases
 from scheduler.control.state.nodes import NodeBook
+from scheduler.control.state.owners import Owners
 from scheduler.control.state.record_copies import job_twin, lease_twin, node_twin
 from scheduler.engine.view import EngineView
 
@@ -46,7 +47,7 @@ class PublishedState:
         settings: an operator's settings of decisions.
         term: the leader's fencing token.
         images: node -> images that it may soon need.
-        uids: (project, owner) -> uid of the owner's jobs.
+        owners: the uid of each owner's jobs.
         budgets: the use of projects in this month, if one has a budget.
         reservations: by name.
         statuses: how many jobs have each status.
@@ -62,7 +63,7 @@ class PublishedState:
     settings: ControlSettings
     term: int
     images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
-    uids: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    owners: Owners = field(default_factory=Owners)
     budgets: Budgets = field(default_factory=Budgets)
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     statuses: Counter[JobStatus] = field(default_factory=Counter)
@@ -81,7 +82,7 @@ class PublishedState:
             settings=state.settings,
             term=state.term,
             images=state.images,
-            uids=state.owners.uids,
+            owners=replace(state.owners),
         )
         state.jobs.changed.update(state.jobs.by_id)
         state.leases.touched.update(state.leases.by_id)
@@ -99,7 +100,7 @@ class PublishedState:
         if engine:
             self.engine = EngineView.of(state.engine, self.engine)
         self.policy, self.images = copy.copy(state.policy), state.images
-        self.uids = state.owners.uids
+        self.owners = replace(state.owners)
         if state.budgets.since_s is not None:
             self.budgets = state.budgets.copied()
         self.reservations = state.reservations

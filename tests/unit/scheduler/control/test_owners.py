@@ -46,9 +46,13 @@ def test_each_owner_within_a_project_gets_a_uid_once():
         "uid/100001": {"project": "p", "owner": "bob"},
         "uid/100002": {"project": "q", "owner": "ann"},
     }
-    assert made.view.uids == {}  # not before it is stored
+    assert made.view.owners.uids == {}  # not before it is stored
     made.publish(first)
-    assert made.view.uids == {("p", "ann"): 100_000, ("p", "bob"): 100_001, ("q", "ann"): 100_002}
+    assert made.view.owners.uids == {
+        ("p", "ann"): 100_000,
+        ("p", "bob"): 100_001,
+        ("q", "ann"): 100_002,
+    }
     again = made.handle(submitted("p/ann", "q/bob"), now_s=2.0)
     assert stored(again) == {"uid/100003": {"project": "q", "owner": "bob"}}
 
@@ -87,3 +91,23 @@ def test_a_copy_gives_the_same_uids():
 def test_uids_of_systems_and_people_are_no_range(wrong):
     with pytest.raises(ParameterError, match="uid"):
         ControlSettings(**wrong)
+
+
+def test_no_user_takes_the_uids_of_others_by_naming_projects(monkeypatch):
+    monkeypatch.setattr("scheduler.control.state.owners.MOST_PROJECTS", 3)
+    made = control(first_uid=100_000, uids=5)
+    decision = made.handle(submitted(*(f"p{i}/eve" for i in range(5)), "p9/ann"), now_s=1.0)
+    results = decision.answers[0].result
+    assert [one.created for one in results] == [True] * 3 + [False] * 2 + [True]
+    assert results[3].refusal == (
+        "project is 'p3', and jobs of 'eve' have been in 3 projects, the most of one user; use one "
+        "of these"
+    )
+    made.publish(decision)
+    again = made.handle(submitted("p0/eve"), now_s=2.0)
+    assert again.answers[0].result[0].created or "already" in again.answers[0].result[0].refusal
+    rows = {f"uid/{100_000 + i}": {"project": f"p{i}", "owner": "eve"} for i in range(3)}
+    restored = Owners.of_settings(rows)
+    assert "the most of one user" in restored.fault("p7", "eve", made.view.settings)
+    assert restored.fault("p0", "eve", made.view.settings) == ""
+    assert restored.fault("p7", "ann", made.view.settings) == ""
