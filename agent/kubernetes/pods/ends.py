@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.bring_code import LATE
 from agent.kubernetes.names import ENDING, JOB_ENDED, without_secrets_of_pods
-from agent.kubernetes.templates.template import CODE, CONTAINER
+from agent.kubernetes.templates.template import CODE, CONTAINER, RESERVED
 from agent.process.endings import classify_ending
+from scheduler.domain.facts.troubles import is_of_the_node
 from scheduler.domain.lease_life import EndReason
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
@@ -28,6 +29,13 @@ _LOST: Final = frozenset(
     | {"NodeAffinity", "Preempting", "TopologyAffinityError", "NodeAdmissionError"}
     | {"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI"}
     | {"DeletionByPodGC", "TerminationByKubelet", "DeletionByDeviceTaintManager"}
+    # Of a container that a reboot of its node has ended; its exit code is made up.
+    | {"ContainerStatusUnknown", "Unknown"}
+)
+#: Parts of an eviction's message if the pod itself wrote too much; in lower case.
+_OVER_ITS_LIMIT: Final = (
+    *("exceeds the total limit of containers", "usage of emptydir volume"),
+    "exceeded its local ephemeral storage limit",
 )
 #: Waiting reasons of a container that do not go away by waiting.
 _HOPELESS: Final = frozenset(
@@ -63,6 +71,8 @@ class PodLook:
             there is none.
         code_words: the last message of that container.
         code_oom: whether that container took too much memory.
+        before_fault: which container of a template before the job's failed, and how; empty if none.
+        before_oom: whether that one took too much memory.
         step: progress of its launch: 0 no node has taken it, 1 a node has, 2 its volumes and
             network are there and images are pulled (or it is not reported), and 1 more for each
             container before the job's that has begun or ended.
@@ -84,6 +94,8 @@ class PodLook:
     code_exit: int | None = None
     code_words: str = ""
     code_oom: bool = False
+    before_fault: str = ""
+    before_oom: bool = False
     step: int = 0
 
     @property
@@ -160,6 +172,7 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
     started_s = _time(running.get("startedAt") or ended.get("startedAt"))
     conditions = {c.get("type"): c for c in status.get("conditions") or []}
     reason, message = _trouble(status, state, before, conditions)
+    failed = _before(before)
     others = any(
         (c.get("state") or {}).get("running") for c in containers if c.get("name") != CONTAINER
     )
@@ -178,8 +191,22 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         code_exit=bounds.exit_code(brought.get("exitCode")),
         code_oom=brought.get("reason") == "OOMKilled",
         code_words=bounds.clean_text(str(brought.get("message") or "").strip()),
+        before_fault=failed[0],
+        before_oom=failed[1],
         step=_step(pod, conditions),
     )
+
+
+def _before(statuses: list[Any]) -> tuple[str, bool]:
+    """Return the fault of a container that a template has before the job's, and lack of memory."""
+    for status in statuses:
+        name, ended = str(status.get("name") or ""), (status.get("state") or {}).get("terminated")
+        if name.startswith(RESERVED) or not ended or not ended.get("exitCode"):
+            continue
+        said = bounds.clean_text(str(ended.get("message") or "").strip())
+        fault = f"its container '{name}' ended with exit code {ended['exitCode']}"
+        return f"{fault}: {said}" if said else fault, ended.get("reason") == "OOMKilled"
+    return "", False
 
 
 def _container(statuses: list[Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -250,7 +277,10 @@ def start_failure(look: PodLook, *, waited_s: float, most_s: float) -> EndReason
     if look.reason_code in _HOPELESS:
         # One more try within the limit: a Secret or a claim may just be on its way.
         hopeless = look.reason_code in {"InvalidImageName", "ErrImageNeverPull"}
-        return EndReason.FAILED if hopeless or waited_s >= most_s else None
+        if not hopeless and waited_s < most_s:
+            return None
+        lost = is_of_the_node(look.reason_code, look.message)
+        return EndReason.LOST if lost else EndReason.FAILED
     if waited_s < most_s:
         return None
     unknown = any(words in look.message.lower() for words in _NO_IMAGE)
@@ -293,7 +323,16 @@ def taken_away(look: PodLook | None, orders: Orders) -> bool:
         return False
     if look is None or look.exit_code is None or look.deleted:
         return True
-    return look.reason_code in _LOST or look.reason_code.startswith("OutOf")
+    return _is_lost(look)
+
+
+def _is_lost(look: PodLook) -> bool:
+    """Return whether Kubernetes' word for the problem shows a fault of the node or the cluster."""
+    return (
+        look.reason_code in _LOST
+        or look.reason_code.startswith("OutOf")
+        or is_of_the_node(look.reason_code, look.message)
+    )
 
 
 def end_of(
@@ -310,22 +349,9 @@ def end_of(
     ours = orders.terminated or orders.killed
     if look is None or (look.exit_code is None and (ours or look.deleted)):
         return _unseen(orders, deleted=look is not None)
-    if look.reason_code == "Evicted" and f'"{CODE}"' in look.message:
-        # The job caused it and not its node: on another node it would do the same.
-        return (
-            EndReason.FAILED,
-            f"it wrote too much beside its uploaded code: {look.message.strip()}",
-        )
-    if look.reason_code in _LOST or look.reason_code.startswith("OutOf"):
-        if not ours:
-            return EndReason.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
-    elif look.exit_code is None and look.code_exit:
-        # If it was interrupted, another node may do better; its own exit is the code's fault.
-        late = look.code_exit in _BROKEN_OFF and not look.code_oom
-        said = look.code_words or f"its code was not brought: exit code {look.code_exit}"
-        return EndReason.LOST if late else EndReason.FAILED, said
-    elif look.exit_code is None:
-        return EndReason.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
+    found = _as_kubernetes_says(look, ours=ours)
+    if found is not None:
+        return found
     left = look.exit_code == TERMINATED and orders.noticed
     ending = {
         "error": "",
@@ -349,6 +375,39 @@ def end_of(
     if end is EndReason.FAILED and look.message:
         message = f"{message}; {look.reason_code}: {look.message}"
     return end, message
+
+
+def _as_kubernetes_says(look: PodLook, *, ours: bool) -> tuple[EndReason, str] | None:
+    """Return why a lease ended if Kubernetes' words decide it, and not the job's exit code.
+
+    Args:
+        look: the pod as last seen.
+        ours: whether the agent ended it.
+    """
+    if look.reason_code == "Evicted" and (own := _written_too_much(look.message)):
+        # The job caused it and not its node: on another node it would do the same.
+        return EndReason.FAILED, f"{own}: {look.message.strip()}"
+    if _is_lost(look):
+        said = f"{look.reason_code}: {look.message}".rstrip(": ")
+        return None if ours else (EndReason.LOST, said)
+    if look.exit_code is not None:
+        return None
+    if look.code_exit:
+        # If it was interrupted, another node may do better; its own exit is the code's fault.
+        late = look.code_exit in _BROKEN_OFF and not look.code_oom
+        said = look.code_words or f"its code was not brought: exit code {look.code_exit}"
+        return EndReason.LOST if late else EndReason.FAILED, said
+    if look.before_fault:
+        return EndReason.OOM if look.before_oom else EndReason.FAILED, look.before_fault
+    return EndReason.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
+
+
+def _written_too_much(message: str) -> str:
+    """Return what a pod did that was evicted for its own disk limits; empty if it was not."""
+    if f'"{CODE}"' in message:
+        return "it wrote too much beside its uploaded code"
+    over = any(part in message.lower() for part in _OVER_ITS_LIMIT)
+    return "it wrote more than its limit" if over else ""
 
 
 def _unseen(orders: Orders, *, deleted: bool) -> tuple[EndReason, str]:

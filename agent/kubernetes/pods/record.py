@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
@@ -21,6 +21,7 @@ from agent.kubernetes.templates.template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.logs.job_output import write_json
 from agent.logs.matching import found_before
+from scheduler.domain.facts.troubles import is_of_the_node
 from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
@@ -64,6 +65,7 @@ class PodRecord(LeaseRecord):
             message.
         launch: (seconds of the image, until its start, until it was ready) once it has started.
         devices: its accelerators, as the node or the agent assigned them.
+        pull_fault: why the last pull of its image failed; empty if none has.
         poke: set when there may be something to do.
     """
 
@@ -86,6 +88,7 @@ class PodRecord(LeaseRecord):
     hopeless: tuple[EndReason, str, str] | None = None
     launch: tuple[float | None, float, float | None] | None = None
     devices: tuple[str, ...] = ()
+    pull_fault: str = ""
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     _look: PodLook | None = field(default=None, init=False)
 
@@ -178,7 +181,7 @@ class PodRecord(LeaseRecord):
         """Take in the pod as it is, or as it last was before it went."""
         self.pod, self.gone, self.asked = pod, gone, True
         self.uid = str((pod.get("metadata") or {}).get("uid") or "")
-        look = self._look = look_at(pod)
+        look = self._look = self._with_pull_fault(look_at(pod))
         self.devices = look.devices or self.devices
         self._time_launch(look)
         if look.step > self.step:
@@ -189,6 +192,17 @@ class PodRecord(LeaseRecord):
             self.troubled_s = lease_clock_s()
         if self.end is None:
             self.reason_code, self.message = look.reason_code, look.message
+
+    def _with_pull_fault(self, look: PodLook) -> PodLook:
+        """Return the look at the pod, with the registry's answer to the last pull of its image.
+
+        Kubelets before 1.32 say why a pull failed only until they wait for the next one.
+        """
+        if look.reason_code == "ErrImagePull" and look.message:
+            self.pull_fault = look.message
+        elif look.reason_code == "ImagePullBackOff" and self.pull_fault not in look.message:
+            return replace(look, message=f"{look.message}: {self.pull_fault}".lstrip(": "))
+        return look
 
     def _time_launch(self, look: PodLook) -> None:
         """Note how long the launch took, once it is over; a pod that has ended is not ready."""
@@ -218,6 +232,8 @@ class PodRecord(LeaseRecord):
             self.reason_code = LEFT_UNASKED if self.left_unasked else ""
         elif end is EndReason.OOM:
             self.reason_code = "OOMKilled"
+        elif end is EndReason.LOST and is_of_the_node(self.reason_code, message):
+            self.exit_code = None  # the runtime's: nothing of the job has run
         if end is EndReason.COMPLETED and total is not None:
             self.tenant.steps_live = self.tenant.steps_done = total
 

@@ -81,6 +81,8 @@ _WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
         "DeletionByDeviceTaintManager": Trouble.DISRUPTED,
         "DeletionByPodGC": Trouble.DISRUPTED,
         "Disrupted": Trouble.DISRUPTED,
+        "ContainerStatusUnknown": Trouble.NODE_DOWN,
+        "Unknown": Trouble.NODE_DOWN,
         "NodeLost": Trouble.NODE_DOWN,
         "NodeShutdown": Trouble.NODE_DOWN,
         "Shutdown": Trouble.NODE_DOWN,
@@ -118,6 +120,23 @@ _UNSCHEDULABLE: Final = (
     ("volume", Trouble.VOLUME),
     ("affinity", Trouble.AFFINITY),
     ("selector", Trouble.AFFINITY),
+)
+
+#: Words for a container that its runtime could not create or start.
+_UNSTARTED: Final = frozenset(
+    {"StartError", "ContainerCannotRun", "RunContainerError", "CreateContainerError"}
+)
+#: Parts of the message beside them, in lower case, and whether the node is at fault; the first that
+#: is found decides. A missing driver is told as a missing file, too.
+_BLAMED: Final = (
+    ("executable file not found", False),
+    *((part, True) for part in ("nvidia-container", "libnvidia", "nvml", "amdgpu", "cdi device")),
+    *((part, False) for part in ("no such file or directory", "exec format error")),
+    *((part, False) for part in ("is a directory", "not a directory", "unable to find")),
+    *((part, True) for part in ("context deadline exceeded", "no space left on device")),
+    *((part, True) for part in ("input/output error", "cgroup", "too many open files")),
+    *((part, True) for part in ("failed to reserve container name", "cannot allocate memory")),
+    *((part, True) for part in ("transport is closing", "connection refused", "driver")),
 )
 
 #: Words of the API server that say little by themselves, and what says more beside them.
@@ -165,6 +184,18 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
 )
 
 
+def is_of_the_node(code: str, message: str) -> bool:
+    """Return whether a container could not be started by a fault of the node.
+
+    Args:
+        code: Kubernetes' word for the problem.
+        message: the message beside it.
+    """
+    said = message.lower()
+    found = (nodes for part, nodes in _BLAMED if part in said)
+    return code in _UNSTARTED and next(found, False)
+
+
 def trouble_of(code: str, message: str = "") -> Trouble | None:
     """Return the kind of trouble for a word of Kubernetes; None if there is no match.
 
@@ -175,6 +206,8 @@ def trouble_of(code: str, message: str = "") -> Trouble | None:
     if not code:
         return None
     said = message.lower()
+    if is_of_the_node(code, message):
+        return Trouble.NODE_REFUSED
     if code == "Unschedulable":
         found = (trouble for words, trouble in _UNSCHEDULABLE if words in said)
         return next(found, Trouble.UNSCHEDULABLE)

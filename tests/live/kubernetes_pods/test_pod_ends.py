@@ -19,6 +19,31 @@ def pod(code=None, reason="Error", *, phase="Failed", why="", message="", delete
     return {"metadata": {"deletionTimestamp": "x"} if deleted else {}, "status": status | more}
 
 
+FAILED = EndReason.FAILED
+NO_DRIVER = (
+    "failed to create shim task: OCI runtime create failed: error running prestart hook #0: "
+    "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot "
+    "open shared object file: no such file or directory"
+)
+OWN_DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."
+
+
+def unstarted(message, reason="StartError"):
+    ended = {"exitCode": 128, "reason": reason, "message": message}
+    own = {"name": "job", "state": {"terminated": ended}}
+    return {"status": {"phase": "Failed", "containerStatuses": [own]}}
+
+
+def evicted(message):
+    return pod(137, why="Evicted", message=message)
+
+
+def before(code, reason="Error"):
+    """A container of the job's template that runs before the job's own."""
+    ended = {"exitCode": code, "reason": reason, "message": "cannot fetch s3://data"}
+    return {"name": "fetch", "state": {"terminated": ended}}
+
+
 @pytest.mark.parametrize(
     ("seen", "orders", "end"),
     [
@@ -42,6 +67,23 @@ def pod(code=None, reason="Error", *, phase="Failed", why="", message="", delete
         (pod(phase="Running", deleted=True), STAYS, EndReason.RELEASED),
         (pod(phase="Running"), STAYS, EndReason.LOST),
         (pod(128, "StartError"), STAYS, EndReason.FAILED),
+        (unstarted('exec: "tarin": executable file not found in $PATH'), STAYS, EndReason.FAILED),
+        (unstarted("chdir to cwd /nonexist: no such file or directory"), STAYS, EndReason.FAILED),
+        (unstarted(NO_DRIVER), STAYS, EndReason.LOST),
+        (unstarted("write /var/lib/x: no space left on device"), STAYS, EndReason.LOST),
+        (unstarted(NO_DRIVER), DELETED, EndReason.RELEASED),
+        (pod(137, "ContainerStatusUnknown"), STAYS, EndReason.LOST),
+        (pod(255, "Unknown"), STAYS, EndReason.LOST),
+        (pod(255), STAYS, EndReason.FAILED),
+        (pod(137, "ContainerStatusUnknown"), DELETED, EndReason.RELEASED),
+        (evicted(OWN_DISK), STAYS, EndReason.FAILED),
+        (evicted('Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'), STAYS, FAILED),
+        (evicted('Container job exceeded its local ephemeral storage limit "1Gi".'), STAYS, FAILED),
+        (evicted("The node was low on resource: ephemeral-storage."), STAYS, EndReason.LOST),
+        (pod(initContainerStatuses=[before(1)]), STAYS, EndReason.FAILED),
+        (pod(initContainerStatuses=[before(137, "OOMKilled")]), STAYS, EndReason.OOM),
+        (pod(initContainerStatuses=[before(0)]), STAYS, EndReason.LOST),
+        (pod(why="NodeLost", initContainerStatuses=[before(1)]), STAYS, EndReason.LOST),
         (None, STAYS, EndReason.LOST),
         (None, DELETED, EndReason.RELEASED),
     ],
@@ -70,6 +112,10 @@ def waiting(reason, message=""):
         (waiting("CreateContainerConfigError"), None, EndReason.FAILED),
         (waiting("ImagePullBackOff", "manifest unknown"), None, EndReason.FAILED),
         (waiting("ImagePullBackOff", "i/o timeout"), None, EndReason.LOST),
+        (waiting("CreateContainerError", "context deadline exceeded"), None, EndReason.LOST),
+        (waiting("CreateContainerError", 'exec: "x": executable file not found in $PATH'), None,
+         EndReason.FAILED),
+        (waiting("RunContainerError", NO_DRIVER), None, EndReason.LOST),
         (
             look_at({"status": {"phase": "Pending", "conditions": [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
@@ -127,3 +173,9 @@ def test_the_devices_that_the_kubelet_names_are_read_back_each_once():
     # With time slicing the plugin hands out replicas of one device.
     assert launched(devices=("GPU-a::0", "GPU-a::1")).devices == ("GPU-a",)
     assert launched().devices == ()
+
+
+def test_the_words_of_a_container_before_the_jobs_are_passed_on():
+    look = look_at(pod(initContainerStatuses=[before(1)]))
+    _, message = end_of(look, STAYS, steps_done=0, total_steps=None)
+    assert message == "its container 'fetch' ended with exit code 1: cannot fetch s3://data"

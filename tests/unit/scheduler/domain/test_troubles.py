@@ -47,6 +47,10 @@ CASES = [
     ("AlreadyExists", "pod job1-1-0 belongs to another lease", "name_taken"),
     ("DeadlineExceeded", "Pod was active longer than specified deadline", "time_limit"),
     ("LeftUnasked", "", "left_unasked"),
+    ("ContainerStatusUnknown", "", "node_down"),
+    ("Unknown", "", "node_down"),
+    ("StartError", "nvidia-container-cli: initialization error", "node_refused"),
+    ("StartError", 'exec: "x": executable file not found in $PATH', "start"),
     ("SomethingNew", "", "other"),
 ]
 
