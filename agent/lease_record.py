@@ -143,7 +143,8 @@ class LeaseRecord(ABC):
             code: their exit code, if it is known.
             asked: whether anybody or anything had asked them to leave.
         """
-        asked = asked or self.unwanted or self.tenant.leave_by_s is not None
+        tenant = self.tenant
+        asked = asked or self.unwanted or tenant.was_noticed or tenant.leave_by_s is not None
         if self.end is EndReason.RELEASED and code == LEFT_EARLY and not asked:
             self.left_unasked = True
             self.message = f"it left with exit code {LEFT_EARLY} although nothing had asked it to"

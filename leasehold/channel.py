@@ -79,20 +79,25 @@ class Channel:
         """Send a last report and stop; SIGTERM has its former effect again."""
         self._stop()
         self._give_sigterm_back()
+        _CHANNELS.discard(self)
 
     def leave_to_parent(self) -> None:
         """Forget everything, in a forked child: the lease is its parent's.
 
         Signals have their former effect, so that the parent can end the child, and nothing keeps
-        the parent's connection open.
+        the parent's connection open. A channel that has not begun may begin in the child.
         """
         self._give_sigterm_back()
-        self._closing = True
+        if self._thread.ident is not None:
+            self._closing = True
+            self._close_pipe()
+            self._disconnect()
+
+    def _close_pipe(self) -> None:
         for descriptor in (self._wake_reader, self._wake_writer):
             if descriptor >= 0:
                 os.close(descriptor)
         self._wake_reader = self._wake_writer = -1
-        self._disconnect()
 
     def _notice(self, _number: int, _frame: FrameType | None) -> None:
         self.noticed = True
@@ -111,8 +116,7 @@ class Channel:
         self._thread.join(timeout=2.0)
         self.leave_steps()
         if not self._thread.is_alive():
-            os.close(self._wake_reader)
-            os.close(self._wake_writer)
+            self._close_pipe()
 
     def leave_steps(self) -> None:
         """Write the steps to the file that an agent reads after it was away."""
@@ -205,8 +209,8 @@ _CHANNELS: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
 
 def _leave_all_to_parent() -> None:
     for channel in list(_CHANNELS):
-        channel.leave_to_parent()
-    _CHANNELS.clear()
+        with contextlib.suppress(OSError, ValueError):
+            channel.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -145,10 +145,13 @@ class Checkpoints:
     def set_aside(self, step: int) -> None:
         """Rename a checkpoint that cannot be read to ``unreadable-...``, if this module wrote it.
 
-        It would count as the newest one, and older ones would be removed.
+        It would count as the newest one, and older ones would be removed. One is kept so.
         """
         path = self.at(step)
         if (path / WRITTEN_FILE).exists():
+            for earlier in self.folder.glob("unreadable-step-*"):
+                if (earlier / WRITTEN_FILE).exists():
+                    shutil.rmtree(earlier, ignore_errors=True)
             with contextlib.suppress(OSError):
                 path.rename(path.with_name(f"unreadable-{path.name}-{self.token}"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from leasehold.channel import Channel
-from leasehold.checkpoints import Checkpoints
+from leasehold.checkpoints import Checkpoints, ForeignCheckpointsError, StaleLeaseError
 from leasehold.gang import Gang, clear_older
 from leasehold.learning import HasFigures, learning_of
 from leasehold.surroundings import Surroundings
@@ -197,9 +197,10 @@ class LeaseIterator(Generic[T]):
             self._checkpoints.claim()
             clear_older(self._checkpoints.folder, self._told.token)
         if self._gang is not None:
-            self.step = self._gang.agree_on_start(self._load_newest)
+            # All processes load at the same time: a load may be a collective operation.
+            self.step = self._gang.agree_on_start(self._newest_step)
             self._gang.start(self.step)
-            if self._told.rank and self.step and self._load and self._checkpoints:
+            if self.step and self._load is not None and self._checkpoints is not None:
                 self._load(self._checkpoints.at(self.step))
         else:
             self.step = self._load_newest()
@@ -208,6 +209,12 @@ class LeaseIterator(Generic[T]):
         self._note_saved()
         if self._told.leased:
             self._channel.start()
+
+    def _newest_step(self) -> int:
+        if self._checkpoints is None or self._load is None:
+            return 0
+        self._checkpoints.check_owner()
+        return self._checkpoints.newest()
 
     def _load_newest(self) -> int:
         """Load the newest checkpoint that can be read; return its steps, 0 without a checkpoint.
@@ -223,8 +230,7 @@ class LeaseIterator(Generic[T]):
             try:
                 self._load(self._checkpoints.at(step))
             except Exception as error:
-                # Lack of memory says nothing about the checkpoint.
-                if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+                if not _is_of_the_checkpoint(error):
                     raise
                 unreadable[step] = error
             else:
@@ -264,6 +270,19 @@ class LeaseIterator(Generic[T]):
             world_size=self._told.world_size,
             noticed=lambda: self._channel.noticed,
         )
+
+
+def _is_of_the_checkpoint(error: Exception) -> bool:
+    """Return whether an error of ``load`` may be due to the checkpoint, and not to anything else.
+
+    Lack of memory, a device, and a file server that does not answer say nothing about it.
+    """
+    if isinstance(error, StaleLeaseError | ForeignCheckpointsError | MemoryError):
+        return False
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return False
+    words = f"{type(error).__name__} {error}"
+    return not any(word in words for word in ("OutOfMemory", "CUDA", "HIP", "NCCL", "cuDNN"))
 
 
 def _total_steps(data: object, given: int | None, told: Surroundings) -> int:

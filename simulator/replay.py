@@ -194,7 +194,7 @@ class Replay:
         #: job id -> its row, as a store would keep it.
         self._rows: dict[str, JobRow] = {}
         self._next_job = 0
-        #: when a lease was last in force.
+        #: when a lease was last in force, or a job, an order or a node came or went.
         self._ran_s = 0.0
         #: all decisions, in order, for tests of parity; filled only on request.
         self.log: list[Decision] | None = None
@@ -346,7 +346,10 @@ class Replay:
         self._ledger.pass_time(moment - self.now_s, self._busy())
         self._shell.now_s = moment
         facts = [*self._arrivals(), *self._ordered()]
-        self._shell.happen(facts, [*self._fail(), *self._lose_nodes()])
+        failed, gone = self._fail(), self._lose_nodes()
+        if facts or gone:
+            self._ran_s = self.now_s
+        self._shell.happen(facts, [*failed, *gone])
         self._ledger.planned(self.control.view.engine.certificate)
         self._ledger.sample(moment, self._busy().tolist(), len(self._leases))
 

@@ -100,6 +100,7 @@ class Tenant:
         steps_done: steps that were checkpointed.
         learning: the job's measurements, if its batch may change and it reported them.
         leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
+        was_noticed: whether it ever had a notice; a job may heed one that was withdrawn.
         deadline_s: the lease's deadline, on the lease clock; None if no guard needs it.
         code: returns the lease's code, for a pod that fetches it; raises InputError and OSError.
             None if the code is unpacked already, or there is none.
@@ -112,6 +113,7 @@ class Tenant:
     steps_done: int = 0
     learning: Learning | None = None
     leave_by_s: float | None = None
+    was_noticed: bool = False
     deadline_s: float | None = None
     code: Callable[[], Awaitable[bytes]] | None = field(default=None, repr=False)
     bringing: bool = False
@@ -193,6 +195,7 @@ class Endpoint:
         if tenant.leave_by_s == leave_by_s:
             return
         tenant.leave_by_s = leave_by_s
+        tenant.was_noticed |= leave_by_s is not None
         for writer in tenant.writers:
             writer.write(tenant.reply())
 

@@ -1,6 +1,6 @@
 """Tokens and enrolments: made, listed, revoked."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response
@@ -18,6 +18,9 @@ from api.schemas.fields import TokenId
 from api.schemas.values import values_of
 from api.threads import in_thread
 from scheduler.store.rows import EnrolmentRow, TokenRow
+
+#: A token that expires sooner does not count as one with which another can be made.
+SOON_S: Final = 3600.0
 
 router = APIRouter(prefix="/v1", tags=["tokens"], route_class=StrictRoute)
 
@@ -101,9 +104,9 @@ async def revoke_token(
 
 
 def _administers(row: TokenRow, now_s: float) -> bool:
-    """Return whether a token lets in an administrator now."""
-    lasts = row.expires_s is None or row.expires_s > now_s
-    return row.role == Role.ADMIN and row.revoked_s is None and lasts
+    """Return whether a token lets in an administrator of everything, for some time to come."""
+    lasts = row.expires_s is None or row.expires_s > now_s + SOON_S
+    return row.role == Role.ADMIN and not row.projects and row.revoked_s is None and lasts
 
 
 @router.post(

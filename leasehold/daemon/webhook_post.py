@@ -183,18 +183,20 @@ def is_public(address: Address) -> bool:
     if isinstance(plain, ipaddress.IPv6Address):
         if plain not in _UNICAST or any(plain in network for network in _SPECIAL):
             return False
+        if int(plain) >> 32 & _ISATAP_MASK == _ISATAP:  # a router passes it on to the IPv4 address
+            return is_public(ipaddress.IPv4Address(int(plain) & 0xFFFFFFFF)) and plain.is_global
     elif plain.is_multicast or any(plain in network for network in _METADATA):
         return False
     return plain.is_global
 
 
 def _embedded(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, or through which it is reached."""
+    """Return the IPv4 address that an IPv6 address stands for."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     teredo = address.teredo
     inner = address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else None)
-    if inner is None and (address in _NAT64 or int(address) >> 32 & _ISATAP_MASK == _ISATAP):
+    if inner is None and address in _NAT64:
         inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address if inner is None else inner
 

@@ -333,6 +333,8 @@ class _Adoption:
         steps = np.fmax(self._steps.get(lease_id, 0.0), stored.steps_done)
         record["steps_done"] = min(steps, record["total_steps"])
         self._add_attempts(job_id, record)
+        # When and at which step it failed last is not stored: it has made no progress since.
+        record["failed_held_s"], record["failed_steps"] = record["held_s"], record["steps_safe"]
 
     def _add_attempts(self, job_id: str, record: Any) -> None:
         """Add the time under leases since the base; jobs that share workers count fully."""

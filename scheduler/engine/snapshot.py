@@ -298,6 +298,7 @@ def _estimate_held(state: State, leases: Sequence[Lease]) -> None:
     running_s = {lease.job_number: state.now_s - lease.start_s for lease in leases}
     own_s = np.array([running_s.get(number, 0.0) for number in jobs["number"].tolist()])
     jobs["held_s"][:] = np.maximum(jobs["attained_worker_s"] / jobs["scale_factor"] - own_s, 0.0)
+    jobs["failed_held_s"][:], jobs["failed_steps"][:] = jobs["held_s"], jobs["steps_safe"]
 
 
 def _restore_pairs(state: State, stored: EngineState) -> None:

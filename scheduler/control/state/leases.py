@@ -243,9 +243,17 @@ class LiveLease:
 
     @property
     def left_unasked(self) -> bool:
-        """Whether processes of it left early although nothing had asked them to."""
-        codes = {member.end.reason_code for member in self.members if member.end is not None}
-        return not self.revoked and LEFT_UNASKED in codes
+        """Whether processes of it left early although nothing had asked them to.
+
+        If one of a gang had to leave, the others leave with it, perhaps before they are asked.
+        """
+        ends = [(m.end, m.leave_by_s) for m in self.members if m.end is not None]
+        had_to = any(
+            end.reason is EndReason.RELEASED and end.reason_code != LEFT_UNASKED and by_s is None
+            for end, by_s in ends
+        )
+        left = any(end.reason_code == LEFT_UNASKED for end, _ in ends)
+        return left and not had_to and not self.revoked
 
     def _workers_of(self, members: Iterable[Member]) -> tuple[int, ...]:
         return tuple(

@@ -170,8 +170,7 @@ class NodeState:
 
     def order_to_data(self) -> dict[str, Any]:
         """Return the order, as it is stored."""
-        data = {"order": str(self.order), "reason": self.reason}
-        return data | ({"drained": True} if self.drained else {})
+        return {"order": str(self.order), "reason": self.reason, "drained": self.drained}
 
     def publish(self) -> None:
         """Count the desired set as a new one; agents that wait for it must still be notified."""

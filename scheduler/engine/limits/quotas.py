@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.domain.quota import Caps, IdleQuota, Quota
+from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,8 +139,11 @@ class Quotas:
         )
         if not layout.pools:
             return caps
-        asks = np.flatnonzero(jobs.runnable(now_s))
-        most = most_held(table, workers)[jobs["profile"][asks]]
+        runs = jobs["lease"] != NONE  # it holds workers, whatever may be granted now
+        asks = np.flatnonzero(jobs.runnable(now_s) | runs)
+        profile = jobs["profile"][asks]
+        most = most_held(table, workers)[profile]
+        most[runs[asks]] = most_held(table)[profile[runs[asks]]]
         return _lend(caps, layout, _asked(caps.of_jobs(asks), layout, most))
 
     def _layout(self, types: tuple[str, ...]) -> _Layout:

@@ -168,7 +168,7 @@ def test_recorded_facts_of_real_processes_give_the_same_decisions_again(monkeypa
     assert ends["quick"][0] is ends["after"][0] is ends["narrower"][0] is JobStatus.COMPLETED
     assert ends["failing"][0] is JobStatus.FAILED
     assert ends["hungry"][0] is JobStatus.FAILED
-    assert rows["hungry"].failures == 2
+    assert rows["hungry"].failures == 3, "the last one counts, too"
     assert ends["starved"] == (JobStatus.FAILED, "out_of_memory")
     assert rows["starved"].attempts == 1
     assert ends["limited"] == (JobStatus.FAILED, "time_limit")

@@ -9,6 +9,7 @@ from scheduler.control.nodes.reports import OTHER_AGENT_S
 from scheduler.control.state.leases import LiveLease, Member, MemberEnd
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ConflictError, NotFoundError
+from scheduler.protocol.desired import LEFT_UNASKED
 from scheduler.protocol.reports import LeaseReport, NodeReport, WorkerReport
 from simulator.world.nodes import Mishap
 
@@ -139,6 +140,30 @@ def test_a_gang_that_fails_because_a_partner_was_lost_has_not_failed(live):
         assert (stage.row().failures, stage.status()) == (0, "running")
 
     live(story, nodes=GANG)
+
+
+@pytest.mark.parametrize(
+    ("members", "left"),
+    [
+        ([(LEFT_UNASKED, None)], True),
+        ([("", None)], False),
+        ([(LEFT_UNASKED, None), ("", 7.0)], True),  # the second was asked to leave with the first
+        ([("", None), (LEFT_UNASKED, 7.0)], False),  # the first had to leave, and took it along
+        ([("", None), (LEFT_UNASKED, None)], False),
+    ],
+)
+def test_a_gang_left_by_itself_only_if_none_of_it_had_to(members, left):
+    made = tuple(
+        Member(
+            node=f"n{i}", local=(0,), rank=i, leave_by_s=by_s,
+            end=MemberEnd(reason=EndReason.RELEASED, reason_code=code),
+        )
+        for i, (code, by_s) in enumerate(members)
+    )  # fmt: skip
+    live = LiveLease(lease=None, cause=None, worker_type="", members=made, deadline_s=0.0)
+    assert live.left_unasked is left
+    live.revoked = "outbid"
+    assert not live.left_unasked
 
 
 @pytest.mark.parametrize(

@@ -177,18 +177,29 @@ def test_if_no_checkpoint_can_be_read_the_job_fails_and_loses_none(tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_lack_of_memory_makes_no_checkpoint_unreadable(tmp_path):
+@pytest.mark.parametrize(
+    "error",
+    [
+        type("OutOfMemoryError", (RuntimeError,), {})(),
+        MemoryError(),
+        OSError(116, "Stale file handle"),
+        RuntimeError("CUDA error: device-side assert triggered"),
+        StaleLeaseError("a later attempt"),
+    ],
+)
+def test_other_troubles_make_no_checkpoint_unreadable(tmp_path, error):
     _run(range(6), _State(), tmp_path, stop_at=4, checkpoint_every_s=0)
     loaded = []
 
     def load(folder):
         loaded.append(folder.name)
-        raise type("OutOfMemoryError", (RuntimeError,), {})
+        raise error
 
     steps = LeaseIterator(range(6), checkpoint_dir=tmp_path, save=lambda f: None, load=load)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(type(error)):
         next(iter(steps))
     assert len(loaded) == 1
+    assert not list(tmp_path.glob("unreadable-*"))
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path):

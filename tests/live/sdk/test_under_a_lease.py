@@ -98,6 +98,22 @@ for step in LeaseIterator(range(3), report_every_s=0.01):
         if not os.fork():
             sys.exit(3)  # it ends the loop as its parent would
         print(os.wait()[1] >> 8, flush=True)
+reading, writing = os.pipe()  # the numbers of what the channel has closed
+if not os.fork():
+    os.write(writing, b"x")
+    os._exit(0)
+os.wait()
+print(os.read(reading, 1).decode(), flush=True)
+"""
+BEGUN_IN_A_CHILD = """
+import os
+from leasehold import LeaseIterator
+steps = LeaseIterator(range(3), report_every_s=0.01)
+if not os.fork():
+    for step in steps:
+        pass
+    os._exit(0)
+os.wait()
 """
 
 
@@ -107,10 +123,16 @@ def test_a_forked_child_has_neither_the_handler_nor_the_connection(host):
     job = host.start(["-c", FORKS], lease)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0
-    first, second = output.splitlines()
-    assert first == "1 0 True -15"
-    assert second == "3"
-    assert lease.steps_live == 3
+    assert output.splitlines() == ["1 0 True -15", "3", "x"]
+    host.until(lambda: lease.steps_live == 3)
+
+
+def test_an_iterator_that_begins_in_a_forked_child_reports_from_there(host):
+    lease = host.lease(1)
+    job = host.start(["-c", BEGUN_IN_A_CHILD], lease)
+    job.communicate(timeout=60)
+    assert job.returncode == 0
+    host.until(lambda: lease.steps_live == 3)
 
 
 def test_every_step_counts_once_across_preemptions_and_the_result_is_the_same(host):

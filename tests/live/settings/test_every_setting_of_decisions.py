@@ -110,6 +110,7 @@ async def budget(stage):
 
 
 FAILS = {"mishaps": {"job": [Mishap(steps=10.0, end=EndReason.FAILED)]}}
+FAILS_TWICE = {"mishaps": {"job": [Mishap(steps=n, end=EndReason.FAILED) for n in (10.0, 30.0)]}}
 SHARED = [{"job_type": kind, "throughputs": {}} for kind in "ab"]
 BREAK = {
     "mishaps": {f"other-{i}": [Mishap(steps=2.0 + 15.0 * i, end=EndReason.LOST)] for i in range(3)}
@@ -148,6 +149,12 @@ ENTRIES = dict(
         ),
         setting("engine.solve_grace_s", "1", "10", service(prepare=unanswered)),
         setting("engine.retry_backoff_s", "10", "40", service(**FAILS)),
+        setting(
+            "engine.forgive_failures_s",
+            "5",
+            "inf",
+            service(job={"max_failures": 1}, checkpoint_every=1.0, for_s=150, **FAILS_TWICE),
+        ),
         setting("engine.hold_after_deaths", "2", "0", service(nodes=TWO_NODES, then=one_reboots)),
         setting("engine.avoid_node_s", "0", "60", service(nodes=TWO_NODES, **FAILS)),
         setting("engine.patience_s", "40", "86400", UNSAVED),

@@ -127,5 +127,5 @@ def test_what_only_yaml_1_1_takes_for_a_number_is_refused(write, number):
 
 
 def test_numbers_may_have_exponents_and_underscores(write):
-    text = "cost_usd_per_hour: {a: 1e-1, b: 1_0, c: .5, d: +2.5e+1}"
+    text = "cost_usd_per_hour: {a: 1.0e-1, b: 1_0, c: .5, d: +2.5e+1}"
     assert read_prices(write("p.yaml", text)) == {"a": 0.1, "b": 10.0, "c": 0.5, "d": 25.0}
