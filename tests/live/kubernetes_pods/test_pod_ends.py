@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agent.endpoint.endpoint import Tenant
 from agent.kubernetes.pods.ends import Orders, end_of, look_at, start_failure
+from agent.kubernetes.pods.record import PodRecord
 from scheduler.domain.lease_life import EndReason
 
 STAYS, TOLD = Orders(), Orders(noticed=True)
@@ -179,3 +181,20 @@ def test_the_words_of_a_container_before_the_jobs_are_passed_on():
     look = look_at(pod(initContainerStatuses=[before(1)]))
     _, message = end_of(look, STAYS, steps_done=0, total_steps=None)
     assert message == "its container 'fetch' ended with exit code 1: cannot fetch s3://data"
+
+
+def pulling(reason, message):
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"status": {"phase": "Pending", "containerStatuses": [{"name": "job", "state": state}]}}
+
+
+@pytest.mark.parametrize(("said", "end"), [("not found", FAILED), ("timeout", EndReason.LOST)])
+def test_an_old_kubelet_says_why_a_pull_failed_only_at_first(tmp_path, said, end):
+    tenant = Tenant(lease_id=1, secret="s")
+    record = PodRecord(
+        lease=None, tenant=tenant, boot="", deadline_s=0.0, name="p", file=tmp_path / "p"
+    )
+    record.see(pulling("ErrImagePull", f"failed to resolve reference: {said}"))
+    record.see(pulling("ImagePullBackOff", 'Back-off pulling image "train:1"'))
+    assert said in record.message
+    assert start_failure(record.look, waited_s=61.0, most_s=60.0) is end
