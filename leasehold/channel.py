@@ -62,11 +62,12 @@ class Channel:
         self._closing = False
         self._took_sigterm, self._sigterm_before = False, signal.getsignal(signal.SIGTERM)
         _CHANNELS.add(self)
-        self._thread = threading.Thread(target=self._run, name="leasehold", daemon=True)
+        self._thread: threading.Thread | None = None  # one made before a fork is dead after it
 
     def start(self) -> None:
         """Begin to report and listen."""
         self._wake_reader, self._wake_writer = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="leasehold", daemon=True)
         self._thread.start()
 
     def take_sigterm(self) -> None:
@@ -88,7 +89,7 @@ class Channel:
         the parent's connection open. A channel that has not begun may begin in the child.
         """
         self._give_sigterm_back()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._closing = True
             self._close_pipe()
             self._disconnect()
@@ -109,7 +110,7 @@ class Channel:
             self._took_sigterm = False
 
     def _stop(self) -> None:
-        if self._closing or not self._thread.is_alive():
+        if self._closing or self._thread is None or not self._thread.is_alive():
             return
         self._closing = True
         os.write(self._wake_writer, b"x")
