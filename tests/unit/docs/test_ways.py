@@ -12,6 +12,10 @@ ROOT = Path(__file__).resolve().parents[3]
 MOST_FILES, MOST_FORMS = 40, 15
 
 
+if not (ROOT / ".ci").is_dir():
+    pytest.skip("the tests were copied away from the sources", allow_module_level=True)
+
+
 def _house():
     loader = importlib.machinery.SourceFileLoader("house", str(ROOT / ".ci" / "house"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("house", loader))

@@ -109,8 +109,9 @@ class Oracle:
         self._policy: dict[str, tuple[Problem, bool]] = {}
         #: (lease, node): parts of gangs that have ended finally.
         self._left: set[tuple[int, str]] = set()
-        #: (term, node, incarnation) -> newest report of that agent that has counted.
-        self._sequences: dict[tuple[int, str, float], int] = {}
+        #: (host, term, node, incarnation) -> newest report of that agent that has counted. After
+        #: lost commits two hosts may lead under one term.
+        self._sequences: dict[tuple[str, int, str, float], int] = {}
         #: host -> (what of a question is not done, turns since then).
         self._undone: dict[str, tuple[tuple[object, ...], int]] = {}
         self._watches: list[asyncio.Future[None]] = []
@@ -390,7 +391,7 @@ class Oracle:
                 self._world.blame(f"{host}: more than {MOST_ENTRIES} entries have no snapshot")
             if self._turns % RECOVER_EVERY == 0 or self._has_left_in_part(driver):
                 self._check_recovery(service, driver)
-            self._check_order(driver)
+            self._check_order(host, driver)
             self._world.shares.turned(host, driver)
         except Exception as error:  # noqa: BLE001 - any error is a fault
             self._world.blame(f"{host}: {type(error).__name__}: {error}")
@@ -451,10 +452,10 @@ class Oracle:
         self._left |= left
         return bool(news)
 
-    def _check_order(self, driver: Driver) -> None:
+    def _check_order(self, host: str, driver: Driver) -> None:
         """Of an agent's reports none counts that is older than one that has counted."""
         for node in driver.view.nodes.by_name.values():
-            key = driver.view.term, node.name, node.incarnation
+            key = host, driver.view.term, node.name, node.incarnation
             if node.sequence < self._sequences.get(key, node.sequence):
                 self._world.blame(f"a report of {node.name} counts that was overtaken")
             self._sequences[key] = node.sequence
