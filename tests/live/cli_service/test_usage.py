@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
+from dataclasses import replace
 
 
 def submitted(leasehold, scheduler, project):
@@ -68,3 +69,49 @@ def test_a_budget_is_set_shown_and_lifted(scheduler, leasehold):
         ran = leasehold("project", "set", "vision", "--budget", text)
         assert ran.code != 0
         assert "budget" in ran.err
+
+
+def test_jobs_whose_gpus_hardly_compute_are_listed_the_longest_idle_first(scheduler, leasehold):
+    assert leasehold("usage", "--idle").out == "no running job is known to idle\n"
+    now_s = time.time()
+    for project, idle_s in (("vision", 600.0), ("nlp", 7200.0), ("busy", None)):
+        job = submitted(leasehold, scheduler, project)
+        leases = scheduler.service._leases
+        key = next(key for key, lease in leases.items() if lease.job_id == job)
+        since_s = None if idle_s is None else now_s - idle_s
+        leases[key] = replace(leases[key], gpu_use=0.015, idle_since_s=since_s)
+    lines = leasehold("usage", "--idle").out.splitlines()
+    assert lines[0].split()[:2] == ["job", "project"]
+    assert [line.split()[1] for line in lines[1:]] == ["nlp", "vision"]
+    assert "2h00m" in lines[1]
+    rows = list(csv.reader(leasehold("usage", "--idle", "--csv").out.split()))
+    assert rows[0][-2:] == ["gpu_use", "idle_s"]
+    assert [(row[1], row[6]) for row in rows[1:]] == [("nlp", "0.0150"), ("vision", "0.0150")]
+    found = json.loads(leasehold("usage", "--idle", "-p", "vision", "--json").out)["idle"]
+    assert [lease["project"] for lease in found] == ["vision"]
+    ran = leasehold("usage", "--idle", "--since", "1h")
+    assert ran.code == 2
+    assert "--since '1h' and --idle exclude each other: it lists running jobs, now" in ran.err
+
+
+def test_what_a_project_cannot_have_names_the_option(scheduler, leasehold):
+    for words, complaint in (
+        (("--max-workers", "8,v100=4,v100=2"), "which names 'v100' twice; give each once"),
+        (("--max-workers", "8,9"), "which gives all types twice; give each once"),
+        (("--max-workers", "many"), "give whole numbers up to"),
+        (("--idle-quota", "sell"), "--idle-quota is 'sell'; give keep, lend, share"),
+        (("--max-job-weight", "heavy"), "--max-job-weight is 'heavy'; give a finite number, or"),
+        (("--max-jobs", "few"), "--max-jobs is 'few'; give a whole number up to"),
+        (("--budget", "1 usd, 2 usd"), "which gives usd twice; give it once"),
+    ):
+        ran = leasehold("project", "set", "vision", *words)
+        assert ran.code == 2, words
+        assert complaint in ran.err
+
+
+def test_workers_are_approved_as_given_or_as_the_node_reports_them(scheduler, leasehold):
+    assert leasehold("approve", "alpha").out.startswith("alpha may have ")
+    ran = leasehold("approve", "alpha", "--worker", "v100:4", "--worker", "t4:2")
+    assert ran.out == "alpha may have t4:2 v100:4\n"
+    shown = json.loads(leasehold("approve", "alpha", "--worker", "v100:1", "--json").out)
+    assert shown["approved"] == {"v100": 1}
