@@ -229,7 +229,7 @@ class LeaseIterator(Generic[T]):
         for step in self._checkpoints.steps():
             try:
                 self._load(self._checkpoints.at(step))
-            except Exception as error:
+            except Exception as error:  # `load` is the user's; it may raise anything
                 if not _is_of_the_checkpoint(error):
                     raise
                 unreadable[step] = error

@@ -195,7 +195,7 @@ class Replay:
         self._rows: dict[str, JobRow] = {}
         self._next_job = 0
         #: when a lease was last in force, or a job, an order or a node came or went.
-        self._ran_s = 0.0
+        self._last_moved_s = 0.0
         #: all decisions, in order, for tests of parity; filled only on request.
         self.log: list[Decision] | None = None
         #: (name, parameters) -> policy, for policies that were in force; some keep their answers.
@@ -223,7 +223,7 @@ class Replay:
         steps, end_s = 0, math.inf
         while self.to_go and self.now_s < until_s:
             if self._is_stuck(until_s):
-                until_s = end_s = max(self._ran_s, *(job.arrival_s for job in self._jobs))
+                until_s = end_s = max(self._last_moved_s, *(job.arrival_s for job in self._jobs))
                 self._remarks.stuck(self._waiting())
                 break
             self.step(until_s)
@@ -348,7 +348,7 @@ class Replay:
         facts = [*self._arrivals(), *self._ordered()]
         failed, gone = self._fail(), self._lose_nodes()
         if facts or gone:
-            self._ran_s = self.now_s
+            self._last_moved_s = self.now_s
         self._shell.happen(facts, [*failed, *gone])
         self._ledger.planned(self.control.view.engine.certificate)
         self._ledger.sample(moment, self._busy().tolist(), len(self._leases))
@@ -384,7 +384,7 @@ class Replay:
         due = self._next_job < len(self._jobs) or math.isfinite(self._orders.next_s)
         if due or self._leases or math.isfinite(self._outages.next_s):
             return False
-        return self.now_s - self._ran_s > IDLE_MOST_S
+        return self.now_s - self._last_moved_s > IDLE_MOST_S
 
     def _waiting(self) -> dict[str, str]:
         """Return job id -> the first reason why it waits."""
@@ -490,7 +490,7 @@ class Replay:
 
     def _note_end(self, event: ev.LeaseEnded) -> None:
         lease = self._leases.pop(event.lease_id)
-        self._ran_s = self.now_s
+        self._last_moved_s = self.now_s
         for worker in lease.workers:
             self._on_worker[worker].remove(event.lease_id)
         position = np.array([self._position[lease.job_id]])

@@ -42,9 +42,8 @@ def become_plain(*, own_user: bool) -> None:
         own_user: whether it is about to become a user that only jobs have.
     """
     for number in range(1, signal.NSIG):
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # SIGKILL, SIGSTOP, and those of the C library
+        # SIGKILL, SIGSTOP and the signals of the C library cannot be set.
+        with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(UMASK)

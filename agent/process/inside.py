@@ -26,8 +26,8 @@ def main(spec: dict[str, Any]) -> int:
     """Run the command; the exit code is its own, or 128 and the number of a signal."""
     sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, Python finds no packages
     from agent.process.cells.cell import Cell  # noqa: PLC0415 - found only now
-    from agent.process.inheritance import become_plain  # noqa: PLC0415 - likewise
-    from agent.process.supervisor import start_ticks  # noqa: PLC0415 - likewise
+    from agent.process.inheritance import become_plain  # noqa: PLC0415 - found only now
+    from agent.process.supervisor import start_ticks  # noqa: PLC0415 - found only now
 
     leader, ticks = spec["leader"], spec["ticks"]
     environment = dict(

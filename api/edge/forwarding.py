@@ -21,7 +21,7 @@ from api.edge.layers import (
     OPEN_PATHS,
     known_caller,
     mark_known_caller,
-    stranger,
+    stranger_bucket,
     too_large,
 )
 from scheduler.errors import NotLeadingError
@@ -120,7 +120,8 @@ class Forwarder:
                 context = self._context
                 is_known = await known_caller(Headers(scope=scope), context, scope) is not None
                 if not is_known:
-                    context.buckets.take(stranger(scope), context.settings.rate_without_token)
+                    rate = context.settings.rate_without_token
+                    context.buckets.take(stranger_bucket(scope), rate)
                     raise too_large(MOST_UNKNOWN_BYTES, "without a token ")
             if not message.get("more_body"):
                 return b"".join(parts)

@@ -244,7 +244,7 @@ class Gate:
         settings, path = self._context.settings, scope["path"]
         if principal is not None and path.startswith(_UNLIMITED) and path not in OPEN_PATHS:
             return
-        caller, limit = stranger(scope), settings.rate_without_token
+        caller, limit = stranger_bucket(scope), settings.rate_without_token
         if principal is not None:
             caller = f"token {principal.token_id}" if principal.token_id else f"open {caller}"
             limit = settings.rate
@@ -284,12 +284,12 @@ def _check_stranger(context: Context, scope: Scope) -> None:
     Raises:
         ProblemError: it has.
     """
-    wait_s = context.buckets.wait_s(stranger(scope), context.settings.rate_without_token)
+    wait_s = context.buckets.wait_s(stranger_bucket(scope), context.settings.rate_without_token)
     if wait_s > 0:
         raise rate_limited(wait_s)
 
 
-def stranger(scope: Scope) -> str:
+def stranger_bucket(scope: Scope) -> str:
     """Return the name of the bucket of an address without a valid token."""
     client = scope.get("client")
     return f"address {client[0] if client else ''}"

@@ -293,7 +293,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
 
 
 def _estimate_held(state: State, leases: Sequence[Lease]) -> None:
-    """Estimate the time under ended leases, which releases before 0.4 did not store."""
+    """Estimate the time under ended leases, which release 0.2 did not store."""
     jobs = state.jobs
     running_s = {lease.job_number: state.now_s - lease.start_s for lease in leases}
     own_s = np.array([running_s.get(number, 0.0) for number in jobs["number"].tolist()])

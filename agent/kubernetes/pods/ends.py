@@ -11,7 +11,7 @@ from agent.bring_code import LATE
 from agent.kubernetes.names import ENDING, JOB_ENDED, without_secrets_of_pods
 from agent.kubernetes.templates.template import CODE, CONTAINER, RESERVED
 from agent.process.endings import classify_ending
-from scheduler.domain.facts.troubles import is_of_the_node
+from scheduler.domain.facts.troubles import is_node_fault
 from scheduler.domain.lease_life import EndReason
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
@@ -279,7 +279,7 @@ def start_failure(look: PodLook, *, waited_s: float, most_s: float) -> EndReason
         hopeless = look.reason_code in {"InvalidImageName", "ErrImageNeverPull"}
         if not hopeless and waited_s < most_s:
             return None
-        lost = is_of_the_node(look.reason_code, look.message)
+        lost = is_node_fault(look.reason_code, look.message)
         return EndReason.LOST if lost else EndReason.FAILED
     if waited_s < most_s:
         return None
@@ -331,7 +331,7 @@ def _is_lost(look: PodLook) -> bool:
     return (
         look.reason_code in _LOST
         or look.reason_code.startswith("OutOf")
-        or is_of_the_node(look.reason_code, look.message)
+        or is_node_fault(look.reason_code, look.message)
     )
 
 

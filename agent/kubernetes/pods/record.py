@@ -21,7 +21,7 @@ from agent.kubernetes.templates.template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.logs.job_output import write_json
 from agent.logs.matching import found_before
-from scheduler.domain.facts.troubles import is_of_the_node
+from scheduler.domain.facts.troubles import is_node_fault
 from scheduler.domain.lease_life import EndReason
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
@@ -232,7 +232,7 @@ class PodRecord(LeaseRecord):
             self.reason_code = LEFT_UNASKED if self.left_unasked else ""
         elif end is EndReason.OOM:
             self.reason_code = "OOMKilled"
-        elif end is EndReason.LOST and is_of_the_node(self.reason_code, message):
+        elif end is EndReason.LOST and is_node_fault(self.reason_code, message):
             self.exit_code = None  # the runtime's: nothing of the job has run
         if end is EndReason.COMPLETED and total is not None:
             self.tenant.steps_live = self.tenant.steps_done = total

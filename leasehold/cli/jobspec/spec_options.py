@@ -120,7 +120,7 @@ def _read(known: Asked, value: Any, env: dict[str, str]) -> dict[str, Any]:
 def _name(command: list[str]) -> str:
     """Return a name that the scheduler accepts."""
     program = Path(_program(command))
-    folder = program.parent.name if program.stem in _COMMON else ""
+    folder = program.parent.name if program.stem in _COMMON_NAMES else ""
     text = f"{folder}-{program.stem}" if folder else program.stem
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
     return name[:100] or "job"
@@ -132,10 +132,12 @@ def _program(command: list[str]) -> str:
     name = Path(first).name
     if _INTERPRETER.fullmatch(name):
         return _script(first, rest)
-    if name in _LAUNCHERS:
-        module = rest[rest.index("-m") + 1 :][:1] if "-m" in rest else []
-        scripts = [word for word in rest if word.endswith((".py", ".sh"))]
-        return next(iter([*scripts, *(word.replace(".", "-") for word in module)]), first)
+    if name in _LAUNCHER_PROGRAMS:
+        for place, word in enumerate(rest):
+            if word == "-m" and place + 1 < len(rest):
+                return rest[place + 1].replace(".", "-")
+            if word.endswith((".py", ".sh")):
+                return word
     return first
 
 
@@ -191,7 +193,7 @@ def _secrets(names: list[str], flag: str, env: dict[str, str]) -> dict[str, str]
 
 _INTERPRETER: Final = re.compile(r"(?:python|pypy)[0-9.]*|bash|sh|dash|zsh|ksh")
 #: Programs that start the one that is meant.
-_LAUNCHERS: Final = frozenset(
+_LAUNCHER_PROGRAMS: Final = frozenset(
     {
         *("torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun"),
         *("env", "nice", "nohup", "numactl", "stdbuf", "time", "timeout", "taskset"),
@@ -205,7 +207,7 @@ _LAUNCHING_MODULES: Final = {
     "deepspeed.launcher.runner": "deepspeed",
 }
 #: Names that say little without the folder.
-_COMMON: Final = frozenset(
+_COMMON_NAMES: Final = frozenset(
     {"train", "main", "run", "test", "job", "script", "finetune", "pretrain", "launch", "__main__"}
 )
 #: Fields with an option, in the order of the specification.

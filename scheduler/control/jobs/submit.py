@@ -168,21 +168,21 @@ def _refusal(
 ) -> Submitted | None:
     if over := _over_quota(state, spec):
         return Submitted(code="quota", refusal=over)
-    if wrong := _fault(state, spec, owner, rows):
+    if wrong := _submission_fault(state, spec, owner, rows):
         return Submitted(code="refused", refusal=wrong)
     if state.settings.refuse_unfit:
-        fit = _first_fit(state, spec, room, rough=True)
+        fit = _fit_unsubmitted(state, spec, room, rough=True)
         if not fit.fits and any(room[0].values()):
             return Submitted(code="refused", refusal=fit.message)
     return None
 
 
-def _fault(
+def _submission_fault(
     state: ControlState | PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow]
 ) -> str:
     """Return why a job is refused although there is room for it; empty if it is not."""
     wrong = _too_long_at_least(state, spec) or _too_slow_to_leave(state, spec)
-    wrong = wrong or state.owners.fault(spec.project, owner, state.settings)
+    wrong = wrong or state.owners.uid_fault(spec.project, owner, state.settings)
     faults = (_dependency_fault(state, other, rows) for other in spec.depends_on)
     return wrong or next(filter(None, faults), "")
 
@@ -276,15 +276,15 @@ def try_fit(view: PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, 
     Raises:
         AdmissionError: its submission would be refused; names the field and the value.
     """
-    if wrong := _unread_file(spec) or _fault(view, spec, owner, rows):
+    if wrong := _unread_file(spec) or _submission_fault(view, spec, owner, rows):
         raise AdmissionError(wrong)
-    fit = _first_fit(view, spec, room_of(view))
+    fit = _fit_unsubmitted(view, spec, room_of(view))
     if over := _over_quota(view, spec):
         return replace(fit, fits=False, reason=WaitReason.QUOTA, message=over)
     return fit
 
 
-def _first_fit(
+def _fit_unsubmitted(
     state: ControlState | PublishedState, spec: JobSpec, room: Room, *, rough: bool = False
 ) -> Fit:
     """Do as ``fit_of`` for a job that has not been submitted: its own throughputs already count.

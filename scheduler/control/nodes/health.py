@@ -22,6 +22,7 @@ from scheduler.control.state.nodes import Doubt
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import Trouble, trouble_of
 from scheduler.domain.lease_life import EndReason
+from scheduler.engine.events.on_leases import GOT_ON_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +40,6 @@ AT_ONCE_S: Final = 10.0
 AVOID_S: Final = 600.0
 #: The most characters of a fault's message.
 LONGEST_SAID: Final = 200
-#: A job that fails sooner after its start has failed at once.
-GOT_ON_S: Final = 60.0
 #: A node is reported as slow below this speed relative to others of its type, and as fast again
 #: above the second figure.
 SLOW: Final = 0.85

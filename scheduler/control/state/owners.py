@@ -43,7 +43,7 @@ class Owners:
         """Return an owner's uid; None if it has none."""
         return self.uids.get((project, owner))
 
-    def fault(self, project: str, owner: str, settings: ControlSettings) -> str:
+    def uid_fault(self, project: str, owner: str, settings: ControlSettings) -> str:
         """Return why an owner cannot get a uid; empty if it has one, or can."""
         if (project, owner) in self.uids:
             return ""

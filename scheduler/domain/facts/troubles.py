@@ -128,15 +128,28 @@ _UNSTARTED: Final = frozenset(
 )
 #: Parts of the message beside them, in lower case, and whether the node is at fault; the first that
 #: is found decides. A missing driver is told as a missing file, too.
-_BLAMED: Final = (
+_START_FAULTS: Final = (
     ("executable file not found", False),
-    *((part, True) for part in ("nvidia-container", "libnvidia", "nvml", "amdgpu", "cdi device")),
-    *((part, False) for part in ("no such file or directory", "exec format error")),
-    *((part, False) for part in ("is a directory", "not a directory", "unable to find")),
-    *((part, True) for part in ("context deadline exceeded", "no space left on device")),
-    *((part, True) for part in ("input/output error", "cgroup", "too many open files")),
-    *((part, True) for part in ("failed to reserve container name", "cannot allocate memory")),
-    *((part, True) for part in ("transport is closing", "connection refused", "driver")),
+    ("nvidia-container", True),
+    ("libnvidia", True),
+    ("nvml", True),
+    ("amdgpu", True),
+    ("cdi device", True),
+    ("no such file or directory", False),
+    ("exec format error", False),
+    ("is a directory", False),
+    ("not a directory", False),
+    ("unable to find", False),
+    ("context deadline exceeded", True),
+    ("no space left on device", True),
+    ("input/output error", True),
+    ("cgroup", True),
+    ("too many open files", True),
+    ("failed to reserve container name", True),
+    ("cannot allocate memory", True),
+    ("transport is closing", True),
+    ("connection refused", True),
+    ("driver", True),
 )
 
 #: Words of the API server that say little by themselves, and what says more beside them.
@@ -184,7 +197,7 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
 )
 
 
-def is_of_the_node(code: str, message: str) -> bool:
+def is_node_fault(code: str, message: str) -> bool:
     """Return whether a container could not be started by a fault of the node.
 
     Args:
@@ -192,7 +205,7 @@ def is_of_the_node(code: str, message: str) -> bool:
         message: the message beside it.
     """
     said = message.lower()
-    found = (nodes for part, nodes in _BLAMED if part in said)
+    found = (nodes for part, nodes in _START_FAULTS if part in said)
     return code in _UNSTARTED and next(found, False)
 
 
@@ -206,7 +219,7 @@ def trouble_of(code: str, message: str = "") -> Trouble | None:
     if not code:
         return None
     said = message.lower()
-    if is_of_the_node(code, message):
+    if is_node_fault(code, message):
         return Trouble.NODE_REFUSED
     if code == "Unschedulable":
         found = (trouble for words, trouble in _UNSCHEDULABLE if words in said)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from scheduler.engine.state.state import State
 
 
-#: A job that has run this long under a lease has made progress, even if it saves nothing.
+#: A job that has run this long under a lease has made progress, even if it saves nothing; one that
+#: ends sooner has failed at once.
 GOT_ON_S: Final = 60.0
 #: The worker-seconds of this many completed jobs are kept.
 MOST_COMPLETED: Final = 512

@@ -285,7 +285,7 @@ def _restore_of_node(node: NodeState, kind: str, value: Any) -> None:
     match kind:
         case "node":
             node.order, node.reason = NodeAction(value["order"]), value["reason"]
-            # Releases before 0.4 do not store it; an old order is no news.
+            # Release 0.2 does not store it; an old order is no news.
             node.drained = value.get("drained", True)
         case "agent":
             node.place, node.incarnation = value["place"], value["incarnation"]

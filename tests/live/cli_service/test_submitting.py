@@ -389,6 +389,7 @@ def test_watching_shows_what_happens_until_the_end(scheduler, leasehold, until):
     ("/usr/bin/python3.12 a.py", "a"),
     ("torchrun --nproc-per-node 4 vision/train.py --lr 1", "vision-train"),
     ("torchrun -m vision.train", "vision-train"), ("torchrun --help", "torchrun"),
+    ("torchrun -m vision.train data.py", "vision-train"),
     ("python -m torch.distributed.run --nnodes 2 speech/main.py", "speech-main"),
     ("accelerate launch resnet.py", "resnet"), ("env A=1 python x.py", "x"),
     ("bash -ec 'python train.py'", "bash"), ("python ../train.py", "train"),

@@ -328,7 +328,7 @@ def test_jobs_of_a_trace_may_ask_not_to_be_preempted(made):
 
 @pytest.mark.parametrize("failing", [False, True])
 def test_jobs_that_can_never_end_are_named_and_the_others_have_results(failing):
-    """A budget that is spent begins anew each month, and workers fail for ever."""
+    """A spent budget begins anew each month, and workers fail again and again."""
     limits = (ProjectLimits(project="p", budget_gpu_hours=0.001),)
     model = FailureModel(mtbf_s=1e7, repair_s=60.0) if failing else FailureModel()
     made = replay(

@@ -108,6 +108,6 @@ def test_no_user_takes_the_uids_of_others_by_naming_projects(monkeypatch):
     assert again.answers[0].result[0].created or "already" in again.answers[0].result[0].refusal
     rows = {f"uid/{100_000 + i}": {"project": f"p{i}", "owner": "eve"} for i in range(3)}
     restored = Owners.of_settings(rows)
-    assert "the most of one user" in restored.fault("p7", "eve", made.view.settings)
-    assert restored.fault("p0", "eve", made.view.settings) == ""
-    assert restored.fault("p7", "ann", made.view.settings) == ""
+    assert "the most of one user" in restored.uid_fault("p7", "eve", made.view.settings)
+    assert restored.uid_fault("p0", "eve", made.view.settings) == ""
+    assert restored.uid_fault("p7", "ann", made.view.settings) == ""
