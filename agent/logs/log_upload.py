@@ -167,11 +167,15 @@ class LogUploader:
         self._outboxes[boxes[0].lease_id] = boxes
 
     async def _round(self) -> None:
-        """Send one piece of each stream, again and again until nothing is left to send."""
-        self._look_around()
+        """Send one piece of each stream, again and again until nothing is left to send.
+
+        New leases are looked for each time: a job that prints without end must not keep back the
+        output of those that start later.
+        """
         more = True
         while more:
             more = False
+            self._look_around()
             for lease_id in tuple(self._outboxes):
                 more |= await self._send_lease(lease_id)
 

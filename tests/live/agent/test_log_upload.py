@@ -231,6 +231,23 @@ def test_a_running_lease_is_sent_while_it_writes_and_ends_when_it_ends(tmp_path,
     assert store.logs == {(1, "out"): b"a" + b"b" * 10, (2, "out"): b"short"}
 
 
+def test_a_job_that_prints_without_end_keeps_no_later_lease_from_its_output(tmp_path, log):
+    loud, running = log(), {1, 2}
+    loud.write(b"a" * 7)
+
+    class Printing(Store):
+        async def append_log(self, lease_id, stream, **more):
+            if lease_id == 1:
+                loud.write(b"a" * 7)  # there is always another piece
+            if len(self.calls) == 20:
+                log(lease_id=2).write(b"hello")
+            return await super().append_log(lease_id, stream, **more)
+
+    store = Printing()
+    upload(tmp_path, store, until=lambda: (2, "out") in store.logs, running=running)
+    assert store.logs[2, "out"] == b"hello"
+
+
 def test_the_rate_is_bounded(tmp_path, log):
     log().write(b"x" * 400)
     slow = UploadSettings(every_s=0.01, piece_bytes=100, bytes_per_s=2000.0)
