@@ -108,7 +108,7 @@ class Agent:
         self._serves = asyncio.Event()  # the scheduler has taken a report
         self._incarnation = machine.wall_s()
         self._sequence = 0
-        self._problems: dict[int, str] = {}
+        self._problems = dict(inventory.missing) if isinstance(inventory, Inventory) else {}
         self._told_problems: dict[int, str] = {}
         self._gpus = _meter(inventory)
         self._remark = ""
@@ -332,13 +332,16 @@ class Agent:
             await asyncio.sleep(self._settings.health_every_s)
 
     async def _measure(self) -> None:
-        """Sample the use of the leases' GPUs; the next report has the result."""
+        """Sample the use of GPUs; the next report has the result."""
         while self._gpus is not None:
             held = {h.lease_id: h.workers for h in self._backend.held() if not h.ended}
+            before = self._gpus.foreign.keys()
             try:
                 await asyncio.to_thread(self._gpus.look, held, self._now_s())
             except Exception:  # noqa: BLE001 - of the driver's library: the jobs run on
                 _log.exception("the GPUs could not be asked how busy they are")
+            if self._gpus.foreign.keys() != before:
+                self._to_report.set()
             await asyncio.sleep(self._settings.gpu_every_s)
 
     async def _watch_disk(self) -> None:
@@ -437,11 +440,13 @@ class Agent:
         if self._stopping:
             return dict.fromkeys((worker.index for worker in self._inventory.workers), LEAVING)
         problems = self._backend.problems(self._problems)
-        if self._disk:  # of idle workers: running jobs continue
+        foreign = {} if self._gpus is None else self._gpus.foreign
+        if self._disk or foreign:  # of idle workers: running jobs continue
             alive = (lease for lease in self._backend.held() if not lease.ended)
             busy = {worker for lease in alive for worker in lease.workers}
-            idle = {w.index for w in self._inventory.workers} - busy
-            problems = dict.fromkeys(sorted(idle), self._disk) | problems
+            idle = sorted({w.index for w in self._inventory.workers} - busy)
+            found = dict.fromkeys(idle, self._disk) if self._disk else foreign
+            problems = {w: text for w, text in found.items() if w in idle} | problems
         return problems
 
     def _report(self) -> NodeReport:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from scheduler.errors import ClusterError, InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_log = logging.getLogger("leasehold.agent")
 #: The driver's files on the device nodes of MIG instances.
 CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 
@@ -48,10 +50,12 @@ class Inventory:
     Attributes:
         workers: (n,) by local index.
         nvml: the loaded NVML module, None if the workers were declared.
+        missing: by local index, why a worker of before is not there.
     """
 
     workers: tuple[LocalWorker, ...]
     nvml: Any = None
+    missing: Mapping[int, str] = field(default_factory=dict)
 
     def environment(self, indices: Sequence[int]) -> dict[str, str]:
         """Return the variables that show a job exactly these workers, and describe them.
@@ -85,8 +89,9 @@ class Inventory:
         """
         if self.nvml is None:
             return {}
-        found = {w.index: _problem(self.nvml, w) for w in self.workers}
-        return {index: text for index, text in found.items() if text}
+        there = [w for w in self.workers if w.index not in self.missing]
+        found = {w.index: _problem(self.nvml, w) for w in there}
+        return {index: text for index, text in found.items() if text} | dict(self.missing)
 
 
 def declare_workers(spec: str) -> Inventory:
@@ -120,14 +125,9 @@ def discover_gpus(*, names: Mapping[str, str] | None = None, nvml: Any = None) -
     module = _load() if nvml is None else nvml
     try:
         module.nvmlInit()
-        count = module.nvmlDeviceGetCount()
         workers: list[LocalWorker] = []
-        for position in range(count):
-            handle = module.nvmlDeviceGetHandleByIndex(position)
-            for device, slice_ in _schedulable(module, handle, position):
-                nodes = _nodes(module, handle, slice_, position)
-                worker = _worker(module, slice_, device, len(workers), names or {})
-                workers.append(replace(worker, nodes=nodes))
+        for position in range(module.nvmlDeviceGetCount()):
+            workers += _workers_of(module, position, names or {})
     except module.NVMLError as error:
         raise ClusterError(
             f"NVML gave up: {error}; check `nvidia-smi`, or declare workers: --worker v100:4"
@@ -137,7 +137,8 @@ def discover_gpus(*, names: Mapping[str, str] | None = None, nvml: Any = None) -
             "NVML finds no GPU or MIG instance here; create the instances, check "
             "NVIDIA_VISIBLE_DEVICES in a container, or declare workers: --worker v100:4"
         )
-    return Inventory(workers=tuple(workers), nvml=module)
+    numbered = (replace(worker, index=index) for index, worker in enumerate(workers))
+    return Inventory(workers=tuple(numbered), nvml=module)
 
 
 def type_name(product: str) -> str:
@@ -178,13 +179,25 @@ def _schedulable(nvml: Any, handle: Any, position: int) -> list[tuple[str | None
     return slices
 
 
-def _worker(
-    nvml: Any, handle: Any, device: str | None, index: int, names: Mapping[str, str]
-) -> LocalWorker:
+def _workers_of(nvml: Any, position: int, names: Mapping[str, str]) -> list[LocalWorker]:
+    """Return the workers of the GPU at a position; none if it does not answer."""
+    workers = []
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(position)
+        for device, slice_ in _schedulable(nvml, handle, position):
+            nodes = _nodes(nvml, handle, slice_, position)
+            workers.append(replace(_worker(nvml, slice_, device, names), nodes=nodes))
+    except nvml.NVMLError as error:  # the others can still be used
+        _log.warning("GPU %d does not answer and is left out: %s", position, error)
+        return []
+    return workers
+
+
+def _worker(nvml: Any, handle: Any, device: str | None, names: Mapping[str, str]) -> LocalWorker:
     product = _text(nvml.nvmlDeviceGetName(handle))
     uuid = _text(nvml.nvmlDeviceGetUUID(handle))
     return LocalWorker(
-        index=index,
+        index=0,
         worker_type=names.get(product) or type_name(product),
         device=uuid if device is None else device,
         uuid=uuid,

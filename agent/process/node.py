@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.backend import NodeBackend, NodeJobs
 from agent.gpus.inventory import declare_workers, discover_gpus
+from agent.gpus.known_gpus import FILE, keep_indices
 from agent.process.backend import ProcessBackend
 from agent.process.cells.confinement import OFF, find_confinement
 from agent.process.control_groups import find_groups
@@ -42,7 +43,10 @@ class ProcessJobs(NodeBackend):
     @contextlib.asynccontextmanager
     async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
         """Find the workers, and the place for control groups."""
-        inventory = find_workers(setup.workers, setup.worker_names)
+        found = find_workers(setup.workers, setup.worker_names)
+        inventory = keep_indices(found, setup.state_dir / FILE)
+        for problem in inventory.missing.values():
+            _log.warning("%s", problem)
         confinement = find_confinement(
             self.isolation, setup.state_dir, devices=self.devices, groups=self.groups
         )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.gpus.gpu_use import LONGEST_S, GpuMeter
+from agent.gpus.gpu_use import FREED_S, LONGEST_S, GpuMeter
 from agent.gpus.inventory import Inventory, LocalWorker
 from scheduler.protocol.gpu_use import GpuUse
 
@@ -22,6 +22,7 @@ class Driver:
 
     def __init__(self, **percents):
         self.percents, self.asked = percents, 0
+        self.used, self.pids = dict.fromkeys(percents, 100), {}
 
     def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
         return uuid
@@ -33,12 +34,17 @@ class Driver:
         return SimpleNamespace(gpu=self.percents[handle])
 
     def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
-        return SimpleNamespace(used=100)
+        return SimpleNamespace(used=self.used[handle])
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
+        if handle not in self.pids:
+            raise NVMLError("Not Supported")
+        return [SimpleNamespace(pid=pid) for pid in self.pids[handle]]
 
 
 def meter_of(driver):
     workers = tuple(
-        LocalWorker(index=i, worker_type="v100", device=str(i), uuid=uuid)
+        LocalWorker(index=i, worker_type="v100", device=str(i), uuid=uuid, memory_bytes=400)
         for i, uuid in enumerate(driver.percents)
     )
     return GpuMeter(Inventory(workers=workers, nvml=driver))
@@ -88,3 +94,21 @@ def test_a_machine_that_has_slept_counts_little_of_it():
     use = meter.of(7)
     assert use is not None
     assert use.measured_s == pytest.approx(LONGEST_S)
+
+
+def test_memory_of_processes_without_a_lease_is_seen_on_idle_gpus_only():
+    driver = Driver(a=50, b=0)
+    meter = meter_of(driver)
+    meter.look({}, 0.0)
+    assert meter.foreign == {}, "a quarter of the memory, such as a desktop takes"
+    driver.used["b"], driver.pids["b"] = 300, [12, 7]
+    meter.look({}, 2.0)
+    assert meter.foreign.keys() == {1}
+    assert "v100 b: processes without a lease (7, 12) use" in meter.foreign[1]
+    driver.used["a"] = 300
+    meter.look({7: (0, 1)}, 4.0)
+    assert meter.foreign == {}
+    meter.look({7: (0,)}, 4.0 + FREED_S)
+    assert meter.foreign == {}, "the driver may still free what the lease held"
+    meter.look({7: (0,)}, 4.5 + FREED_S)
+    assert meter.foreign.keys() == {1}

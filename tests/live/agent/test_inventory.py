@@ -6,7 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.gpus.inventory import declare_workers, discover_gpus, type_name
+from agent.gpus.inventory import (
+    Inventory,
+    LocalWorker,
+    declare_workers,
+    discover_gpus,
+    type_name,
+)
+from agent.gpus.known_gpus import keep_indices
 from scheduler.errors import ClusterError, InputError
 
 
@@ -32,6 +39,8 @@ class FakeNVML:
         return len(self.gpus)
 
     def nvmlDeviceGetHandleByIndex(self, position):  # noqa: N802
+        if position in self.broken:
+            raise _NVMLError("GPU is lost")
         return f"GPU-{position}"
 
     def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
@@ -155,3 +164,69 @@ def test_declared_workers_are_numbered_through():
 def test_type_names_are_short_and_lower_case():
     assert type_name("NVIDIA GeForce RTX 4090") == "rtx-4090"
     assert type_name("NVIDIA H200") == "h200"
+
+
+class Machine:
+    """GPUs by UUID and type, as an agent finds them at each start."""
+
+    def __init__(self, folder):
+        self._path = folder / "gpus.json"
+
+    def start(self, *gpus):
+        found = tuple(
+            LocalWorker(index=i, worker_type=kind, device=str(i), uuid=uuid)
+            for i, (uuid, kind) in enumerate(gpu.split(":") for gpu in gpus)
+        )
+        kept = keep_indices(Inventory(workers=found, nvml=FakeNVML()), self._path)
+        assert [w.index for w in kept.workers] == list(range(len(kept.workers)))
+        return kept
+
+
+def test_a_lost_gpu_does_not_keep_the_others_from_work():
+    inventory = discover_gpus(nvml=FakeNVML(broken=[0]))
+    assert [w.uuid for w in inventory.workers] == ["GPU-1", "MIG-GPU-2-0", "MIG-GPU-2-2"]
+    assert [w.index for w in inventory.workers] == [0, 1, 2]
+    with pytest.raises(ClusterError, match="finds no GPU"):
+        discover_gpus(nvml=FakeNVML(gpus=("v100",), broken=[0]))
+
+
+def test_a_missing_gpu_keeps_its_index_and_is_reported(tmp_path):
+    machine = Machine(tmp_path)
+    assert not machine.start("a:v100", "b:v100", "c:k80").missing
+    kept = machine.start("a:v100", "c:k80")
+    assert [w.uuid for w in kept.workers] == ["a", "b", "c"]
+    assert [w.device for w in kept.workers] == ["0", "b", "1"], "the driver's numbers of now"
+    assert kept.missing.keys() == kept.problems().keys() == {1}
+    assert "v100 b was there before" in kept.missing[1]
+    assert f"delete {tmp_path / 'gpus.json'}" in kept.missing[1]
+    assert not machine.start("a:v100", "b:v100", "c:k80").missing
+
+
+def test_a_new_gpu_takes_the_index_of_a_missing_one_of_its_type(tmp_path):
+    machine = Machine(tmp_path)
+    machine.start("a:v100", "b:v100")
+    kept = machine.start("b:v100", "n:v100")
+    assert [w.uuid for w in kept.workers] == ["n", "b"]
+    assert not kept.missing
+    added = machine.start("b:v100", "m:v100", "n:v100")
+    assert [w.uuid for w in added.workers] == ["n", "b", "m"], "none is missing: the next index"
+
+
+def test_other_hardware_counts_as_it_is_found(tmp_path):
+    machine = Machine(tmp_path)
+    machine.start("a:v100", "b:v100")
+    kept = machine.start("h:h100")
+    assert [w.uuid for w in kept.workers] == ["h"]
+    assert not kept.missing
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"gpus": [{}]}', "\x00"])
+def test_a_spoilt_list_of_gpus_counts_as_none(tmp_path, text):
+    (tmp_path / "gpus.json").write_text(text)
+    assert [w.uuid for w in Machine(tmp_path).start("a:v100").workers] == ["a"]
+
+
+def test_declared_workers_are_not_stored(tmp_path):
+    declared = declare_workers("v100:2")
+    assert keep_indices(declared, tmp_path / "gpus.json") is declared
+    assert not (tmp_path / "gpus.json").exists()

@@ -55,9 +55,10 @@ class Machine:
 class Cluster:
     """A scheduler and the agent of such a machine."""
 
-    def __init__(self, start, tmp_path, *settings):
+    def __init__(self, start, tmp_path, *settings, quick=True):
         self.machine = Machine(tmp_path / "gpus")
         self._begin, self._state, self._settings = start, tmp_path / "s", settings
+        self._quick = quick
         self.start()
         self.token = (self._state / "admin.token").read_text().strip()
         self.client = httpx.Client(
@@ -68,7 +69,9 @@ class Cluster:
     def start(self):
         settings = (f"--set={text}" for text in self._settings)
         self.up = self._begin(
-            *("up", f"--state-dir={self._state}", *settings), **self.machine.environment
+            *("up", f"--state-dir={self._state}", *settings),
+            quick=self._quick,
+            **self.machine.environment,
         )
         self.url = self.up.url
 
@@ -111,8 +114,8 @@ def begin(start, tmp_path):
     """Begin a scheduler and an agent with settings: begin("idle.after_s=3")."""
     with contextlib.ExitStack() as open_:
 
-        def begin(*settings):
-            cluster = Cluster(start, tmp_path, *settings)
+        def begin(*settings, quick=True):
+            cluster = Cluster(start, tmp_path, *settings, quick=quick)
             open_.callback(cluster.client.close)
             return cluster
 
@@ -195,6 +198,7 @@ def test_what_was_used_survives_a_crash_and_is_not_counted_twice(begin):
     cluster.start()
     cluster.client.base_url = cluster.url
     wait_until(lambda: cluster.client.get("/readyz").status_code == 200)
+    wait_until(lambda: cluster.client.get("/readyz").status_code == 200)
     after = wait_until(lambda: grown(before["gpu_used_s"] + 4.0))
     assert after["job"] == job_id
     assert after["gpu_used_s"] <= after["gpu_measured_s"] <= after["worker_s"]
@@ -239,3 +243,41 @@ def test_gpus_whose_use_nvml_does_not_tell_are_no_idle_ones(begin):
     assert cluster.get(f"/v1/jobs/{job_id}")["gpu_use"] is None
     assert cluster.get(f"/v1/jobs/{job_id}")["status"] == "running"
     assert not cluster.events(job_id, "job_idle")
+
+
+def test_a_missing_gpu_ends_only_the_job_on_it(begin):
+    cluster = begin("server.port=0", quick=False)  # long rounds: leases outlast the restart
+    jobs = {cluster.submit(name) for name in ("a", "b")}
+    wait_until(lambda: len(cluster.get("/v1/leases")["leases"]) == 2)
+    on = {lease["workers"][0]: lease["job_id"] for lease in cluster.get("/v1/leases")["leases"]}
+    assert set(on.values()) == jobs
+    wait_until(lambda: all(cluster.get(f"/v1/jobs/{j}")["status"] == "running" for j in jobs))
+    cluster.up.close()  # SIGKILL; the jobs run on
+    (cluster.machine.folder / "GPU-1").unlink()
+    cluster.start()
+    cluster.client.base_url = cluster.url
+    wait_until(lambda: cluster.client.get("/readyz").status_code == 200)
+    problem = wait_until(lambda: worker(cluster, 1)["problem"])
+    assert "v100 GPU-1 was there before and was missing when the agent started" in problem
+    wait_until(lambda: cluster.get(f"/v1/jobs/{on[1]}")["status"] == "waiting")
+    attempts = cluster.get(f"/v1/jobs/{on[0]}/attempts")["attempts"]
+    assert [attempt["end_reason"] for attempt in attempts] == [None]
+
+
+def test_a_gpu_that_processes_without_a_lease_use_is_not_granted(begin):
+    cluster = begin()
+    cluster.machine.set("GPU-1", 90, 12 * GIB)
+    problem = wait_until(lambda: worker(cluster, 1)["problem"])
+    assert "processes without a lease use 12.0 of 16.0 GiB of its memory" in problem
+    jobs = {cluster.submit(name) for name in ("a", "b")}
+    (lease,) = wait_until(lambda: cluster.get("/v1/leases")["leases"])
+    assert lease["workers"] == [0]
+    # The memory of a job is no fault of its worker, and that of a free one is no more.
+    cluster.machine.set("GPU-0", 90, 12 * GIB)
+    cluster.machine.set("GPU-1", 0, GIB)
+    wait_until(lambda: len(cluster.get("/v1/leases")["leases"]) == 2)
+    assert all(len(cluster.get(f"/v1/jobs/{j}/attempts")["attempts"]) == 1 for j in jobs)
+
+
+def worker(cluster, index):
+    return cluster.get("/v1/nodes")["nodes"][0]["workers"][index]
