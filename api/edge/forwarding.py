@@ -62,7 +62,8 @@ class Forwarder:
 
     def __init__(self, context: Context, *, certificate: str | None = None) -> None:
         self._context = context
-        self._certificate = certificate
+        self._certificate = None if certificate is None else Path(certificate)
+        self._pinned = ""  # the text of the certificate's file that the client was made with
         self._client: httpx.AsyncClient | None = None
 
     def takes(self, scope: Scope) -> bool:
@@ -127,16 +128,9 @@ class Forwarder:
                 return b"".join(parts)
 
     async def _pass_on(self, scope: Scope, body: bytes, send: Send) -> None:
-        client = self._client or self._connect()
-        request = client.build_request(
-            scope["method"],
-            self._url(scope),
-            headers=[*(pair for pair in scope["headers"] if pair[0] not in _HOP), *_for(scope)],
-            content=body,
-        )
         try:
-            answer = await client.send(request, stream=True)
-        except httpx.HTTPError as error:
+            answer = await self._send(scope, body)
+        except (httpx.HTTPError, OSError) as error:  # OSError: of the certificate's file
             raise NotLeadingError from error
         try:
             if answer.status_code == httpx.codes.TEMPORARY_REDIRECT:
@@ -155,6 +149,25 @@ class Forwarder:
         finally:
             await answer.aclose()
 
+    async def _send(self, scope: Scope, body: bytes) -> httpx.Response:
+        """Send a request to the leader; once more if the certificate was replaced meanwhile."""
+        try:
+            client = self._client or self._connect()
+            return await client.send(self._request(client, scope, body), stream=True)
+        except httpx.ConnectError:  # nothing was sent
+            if self._certificate is None or self._certificate.read_text() == self._pinned:
+                raise
+            client = self._connect()  # streams of the one before go on
+            return await client.send(self._request(client, scope, body), stream=True)
+
+    def _request(self, client: httpx.AsyncClient, scope: Scope, body: bytes) -> httpx.Request:
+        return client.build_request(
+            scope["method"],
+            self._url(scope),
+            headers=[*(pair for pair in scope["headers"] if pair[0] not in _HOP), *_for(scope)],
+            content=body,
+        )
+
     def _url(self, scope: Scope) -> httpx.URL:
         address = self._context.service.health().leader_address
         if "://" not in address:
@@ -164,16 +177,19 @@ class Forwarder:
         return httpx.URL(address).copy_with(raw_path=path + (b"?" + query if query else b""))
 
     def _connect(self) -> httpx.AsyncClient:
-        verify = True if self._certificate is None else same_certificate(self._certificate)
+        verify: ssl.SSLContext | bool = True
+        if self._certificate is not None:
+            self._pinned = self._certificate.read_text()
+            verify = same_certificate(self._pinned)
         self._client = httpx.AsyncClient(
             verify=verify, timeout=_TIMES, limits=_LIMITS, trust_env=False, follow_redirects=False
         )
         return self._client
 
 
-def same_certificate(path: str) -> ssl.SSLContext:
-    """Return a context that accepts only the first certificate of a file, under any name."""
-    leaf, end, _ = Path(path).read_text(encoding="ascii").partition("-----END CERTIFICATE-----")
+def same_certificate(text: str) -> ssl.SSLContext:
+    """Return a context that accepts only the first certificate of a text, under any name."""
+    leaf, end, _ = text.partition("-----END CERTIFICATE-----")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

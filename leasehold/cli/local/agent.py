@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import signal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ from api.redaction import RedactingFilter
 from leasehold.config.load import load_agent_config
 from leasehold.daemon.agent import ENROLMENT_VARIABLE, TOKEN_VARIABLE, AgentOptions, run_agent
 from leasehold.daemon.agent_options import options_of
+from leasehold.daemon.process.stopping import stop_signals
 from leasehold.log import set_up_logging
 from scheduler.errors import InputError
 
@@ -215,14 +215,14 @@ def agent(
 
 
 async def _run(options: AgentOptions) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop, loop, signals = asyncio.Event(), asyncio.get_running_loop(), stop_signals()
 
     def ask_to_stop() -> None:
         stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):  # the second signal is not handled
+        for number in signals:  # the second signal is not handled
             loop.remove_signal_handler(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals:
         loop.add_signal_handler(number, ask_to_stop)
     try:
         await run_agent(options, stop=stop)

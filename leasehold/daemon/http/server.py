@@ -14,6 +14,7 @@ import uvicorn
 
 from api.app import stop_waiting
 from leasehold.config.plausibility import split_networks
+from leasehold.daemon.http.certificate import CertificateReloader
 from leasehold.daemon.http.connections import Keeper, limits_of, room_for_connections
 from leasehold.daemon.http.listener import Listener
 from leasehold.daemon.http.protocol import GuardedProtocol
@@ -30,6 +31,8 @@ _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 #: Ticks of uvicorn (0.1 s each) between two checks for overdue connections.
 _SWEEP_TICKS = 5
+#: The same between two checks for a new certificate.
+_CERTIFICATE_TICKS = 50
 
 
 def bind(settings: ServerSection) -> socket.socket:
@@ -99,11 +102,15 @@ class HttpServer(uvicorn.Server):
         self._settings = settings
         self._tell = started
         self._keeper: Keeper | None = None
+        self._reloader: CertificateReloader | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
         await super().startup([])  # the listeners are our own
         keeper = self._keeper = self._make_keeper()
+        cert, key = self._settings.tls_cert, self._settings.tls_key
+        if self.config.ssl is not None and cert and key:
+            self._reloader = CertificateReloader(context=self.config.ssl, certificate=cert, key=key)
         listeners = [
             Listener(one, self._make_protocol, keeper, tls=self.config.ssl) for one in sockets or ()
         ]
@@ -112,9 +119,11 @@ class HttpServer(uvicorn.Server):
         self._tell()
 
     async def on_tick(self, counter: int) -> bool:
-        """Close overdue connections, every ``_SWEEP_TICKS`` ticks."""
+        """Close overdue connections, and look for a new certificate."""
         if self._keeper is not None and counter % _SWEEP_TICKS == 0:
             self._keeper.sweep()
+        if self._reloader is not None and counter % _CERTIFICATE_TICKS == 0:
+            self._reloader.look()
         return await super().on_tick(counter)
 
     def _make_keeper(self) -> Keeper:

@@ -268,4 +268,26 @@ def test_the_leader_must_show_the_same_certificate_whatever_its_address(
                     assert (await client.get("/v1/jobs")).status_code == status
 
     asyncio.run(scenario())
-    assert same_certificate(str(tmp_path / "one.crt")).verify_mode is ssl.CERT_REQUIRED
+    assert same_certificate((tmp_path / "one.crt").read_text()).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_renewed_certificate_of_all_schedulers_needs_no_restart(
+    certificates: tuple[Path, Path], tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        one, other = certificates
+        shared = tmp_path / "shared.crt"
+        shared.write_text(one.read_text())
+        standby = Standby(now_s=1e6)
+        standby.leading = False
+        app = create_app(standby, ApiSettings(forward=True, auth=False, certificate=str(shared)))
+        async with serving(app, lifespan="on") as here, httpx.AsyncClient(base_url=here) as client:
+            for shown in (one, other):
+                shared.write_text(shown.read_text())
+                async with serving(Leader().app(), ssl_certfile=shown) as there:
+                    standby.leader_address = there
+                    assert (await client.get("/v1/jobs")).status_code == 201
+            shared.unlink()
+            assert (await client.get("/v1/jobs")).status_code == 503
+
+    asyncio.run(scenario())

@@ -26,7 +26,7 @@ def wait_until(condition, within_s=60.0):
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_gracefully_with_exit_code_0(start, tmp_path, number):
     serve = start("serve", f"--state-dir={tmp_path / 's'}")
     assert httpx.get(f"{serve.url}/healthz").status_code == 200
