@@ -24,6 +24,11 @@ PIECES = "application/x-ndjson"
 MOST_GAPS = 100
 
 
+def line_of(piece: LogChunk | LogEnd) -> bytes:
+    """Return the line of a piece, or the last one."""
+    return end_line(piece) if isinstance(piece, LogEnd) else piece_line(piece)
+
+
 def piece_line(chunk: LogChunk) -> bytes:
     """Return the line of a piece; ``data`` is base64, since a piece may end within a character."""
     return (
@@ -73,10 +78,9 @@ async def piece_lines(
             chunk, coming = coming.result(), None
             if chunk is None:
                 return
+            yield line_of(chunk)
             if isinstance(chunk, LogEnd):
-                yield end_line(chunk)
                 return
-            yield piece_line(chunk)
     finally:
         if coming is not None:
             coming.cancel()

@@ -1,6 +1,6 @@
 """Jobs' output, as plain text."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from api.access import Ctx, Viewer
 from api.auth.roles import Principal
 from api.context import Context
-from api.jobs.log_pieces import PIECES, end_line, next_piece, piece_line, piece_lines
+from api.jobs.log_pieces import PIECES, line_of, next_piece, piece_lines
 from api.jobs.selection import visible_job
 from api.routing import StrictRoute
 from api.schemas.fields import JobId
@@ -107,26 +107,35 @@ async def read_log(
         follow=follow,
         since=_known(since),
     )
-    pieces = PIECES in request.headers.get("accept", "")
+    context.check_streams(principal)
     rows = await in_thread(context.store.attempts, job_id)
     writer = Headings(wanted=any(len(row.nodes) > 1 for row in rows), attempts=wanted.every)
     if follow or wanted.every:
-        context.check_streams(principal)
-        chunks = context.service.follow_log(job_id, wanted)
-        if pieces:
-            lines = context.streaming(principal, piece_lines(context, principal, chunks))
-            return StreamingResponse(lines, media_type=PIECES)
-        text = context.streaming(principal, _following(context, principal, chunks, writer))
-        return StreamingResponse(text, media_type=TEXT)
-    end = await context.service.log_end(job_id, wanted)  # first: output before a mark is stored
-    found = await context.service.read_log(job_id, wanted)
-    headers = {DROPPED: str(_dropped(found)), COMPLETE: _WORDS[end.complete]}
-    if pieces:
-        body = b"".join([*map(piece_line, found), end_line(end)])
-        return Response(body, media_type=PIECES, headers=headers)
-    writer.wanted |= len({chunk.node for chunk in found}) > 1
-    body = b"".join(writer.write(chunk) for chunk in found)
-    return Response(body, media_type=TEXT, headers=headers)
+        headers, chunks = {}, context.service.follow_log(job_id, wanted)
+    else:
+        end = await context.service.log_end(job_id, wanted)  # first: output before a mark is stored
+        found = await context.service.read_log(job_id, wanted)
+        headers = {DROPPED: str(_dropped(found.first)), COMPLETE: _WORDS[end.complete]}
+        writer.wanted |= len({chunk.node for chunk in found.first}) > 1
+        chunks = _with_end(found.pieces, end)
+    as_lines = PIECES in request.headers.get("accept", "")
+    if as_lines and not headers:
+        parts = piece_lines(context, principal, chunks)
+    else:
+        parts = _written(context, principal, chunks, line_of if as_lines else writer.write)
+    return StreamingResponse(
+        context.streaming(principal, parts),
+        media_type=PIECES if as_lines else TEXT,
+        headers=headers,
+    )
+
+
+async def _with_end(
+    pieces: AsyncIterator[LogChunk], end: LogEnd
+) -> AsyncIterator[LogChunk | LogEnd]:
+    async for piece in pieces:
+        yield piece
+    yield end
 
 
 def _known(places: Sequence[str]) -> dict[str, int]:
@@ -134,13 +143,10 @@ def _known(places: Sequence[str]) -> dict[str, int]:
     return {key: int(offset) for key, _, offset in pairs}
 
 
-def _dropped(found: Sequence[LogChunk]) -> int:
+def _dropped(first: Sequence[LogChunk]) -> int:
     """Return how many bytes are missing before the first pieces of the streams."""
-    first: dict[tuple[int, str, str], LogChunk] = {}
-    for chunk in found:
-        first.setdefault((chunk.attempt, chunk.node, chunk.stream), chunk)
     # A tail that begins later omits existing bytes; those are not lost.
-    return sum(chunk.offset for chunk in first.values() if chunk.offset == chunk.kept_from)
+    return sum(chunk.offset for chunk in first if chunk.offset == chunk.kept_from)
 
 
 class Headings:
@@ -157,8 +163,10 @@ class Headings:
         self._last: tuple[object, ...] | None = None
         self._at_line_start = True
 
-    def write(self, chunk: LogChunk) -> bytes:
+    def write(self, chunk: LogChunk | LogEnd) -> bytes:
         """Return the bytes to show for a piece."""
+        if isinstance(chunk, LogEnd):
+            return b""
         attempt = f"attempt {chunk.attempt} on " if self._attempts else ""
         source = (attempt, chunk.node, chunk.stream)
         if not chunk.data:
@@ -171,16 +179,19 @@ class Headings:
         return heading + chunk.data
 
 
-async def _following(
+async def _written(
     context: Context,
     principal: Principal,
     chunks: AsyncIterator[LogChunk | LogEnd],
-    writer: Headings,
+    write: Callable[[LogChunk | LogEnd], bytes],
 ) -> AsyncGenerator[bytes]:
+    """Yield pieces as they are written, until the end; each once the client has taken the last."""
     source = aiter(chunks)
     while True:
         chunk = await context.unless_stopping(next_piece(source), principal)
-        if chunk is None or isinstance(chunk, LogEnd):
+        if chunk is None:
             return
-        if data := writer.write(chunk):
+        if data := write(chunk):
             yield data
+        if isinstance(chunk, LogEnd):
+            return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.domain.lease import nonce_of
 from scheduler.errors import NotFoundError, StoreUnavailableError
-from scheduler.logs.output import LogChunk, LogEnd, LogGap, LogWanted
+from scheduler.logs.output import LogChunk, LogEnd, LogGap, LogWanted, StoredLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.clock import Clock
     from scheduler.control.state.leases import LiveLease
     from scheduler.domain.rows import AttemptRow, JobRow
-    from scheduler.logs.logbook import LogBook, LogFile
+    from scheduler.logs.logbook import LogBook, LogFile, LogSpan
     from scheduler.store.protocol import Store
 
 #: The wait between two reads of a log that is followed.
@@ -163,15 +163,26 @@ class OutputReader:
             append, job_id, attempt, node, stream, offset=offset, data=data, end_mark=end
         )
 
-    async def read(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+    async def read(self, job_id: str, wanted: LogWanted) -> StoredLog:
         """Return the output so far of one attempt, by default the newest."""
-        return await asyncio.to_thread(
-            self._book.read,
+        spans = await asyncio.to_thread(
+            self._book.spans,
             job_id,
             attempt=wanted.attempt,
             stream=wanted.stream,
             tail_bytes=wanted.tail_bytes,
         )
+        first = tuple(span.file.chunk(span.start, b"") for span in spans)
+        return StoredLog(first=first, pieces=self._pieces(job_id, spans))
+
+    async def _pieces(self, job_id: str, spans: tuple[LogSpan, ...]) -> AsyncIterator[LogChunk]:
+        for span in spans:
+            at: int | None = span.start
+            while at is not None and at < span.end:
+                chunk = await asyncio.to_thread(self._book.next_of, job_id, span, at)
+                at = None if chunk is None else chunk.offset + len(chunk.data)
+                if chunk is not None:
+                    yield chunk
 
     async def follow(
         self, job_id: str, wanted: LogWanted, *, is_active: Callable[[], bool]

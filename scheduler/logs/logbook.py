@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
@@ -52,6 +52,12 @@ class LogFile:
         """The stream's name among those of the job."""
         return f"{self.attempt}/{self.node}/{self.stream}"
 
+    def span(self, tail_bytes: int | None) -> LogSpan:
+        """Return all of it, or its last bytes."""
+        end = self.end
+        start = self.start if tail_bytes is None else max(self.start, end - tail_bytes)
+        return LogSpan(file=self, start=start, end=end)
+
     def chunk(self, offset: int, data: bytes) -> LogChunk:
         """Return a piece of it."""
         return LogChunk(
@@ -62,6 +68,21 @@ class LogFile:
             data=data,
             kept_from=self.start,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpan:
+    """A part of a stream.
+
+    Attributes:
+        file: the stream.
+        start: offset of its first byte.
+        end: offset after its last byte.
+    """
+
+    file: LogFile
+    start: int
+    end: int
 
 
 class LogBook:
@@ -129,20 +150,49 @@ class LogBook:
                 self._drop_half(file, folder)
             return end
 
+    def spans(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> tuple[LogSpan, ...]:
+        """Return the stored parts of an attempt's streams, those without output left out.
+
+        Args:
+            job_id: the job.
+            attempt: of the job; None for the newest.
+            stream: ``out``, ``err`` or ``both``.
+            tail_bytes: only the last bytes of each stream; None for all.
+        """
+        while True:
+            try:
+                found = [
+                    file.span(tail_bytes)
+                    for file in self.files(job_id, attempt=attempt, stream=stream)
+                ]
+            except FileNotFoundError:
+                continue  # its older half was dropped meanwhile; the rest has another name
+            return tuple(span for span in found if span.start < span.end)
+
+    def next_of(self, job_id: str, span: LogSpan, at: int) -> LogChunk | None:
+        """Return a span's next piece from an offset, of bounded size; None if nothing is left."""
+        chunk = self.piece(span.file, at)
+        if chunk is None:  # its older half was dropped meanwhile; the rest has another name
+            files = self.files(job_id, attempt=span.file.attempt, stream=span.file.stream)
+            same = (file for file in files if file.key == span.file.key)
+            chunk = next((self.piece(file, at) for file in same), None)
+        if chunk is None or chunk.offset >= span.end:
+            return None
+        return replace(chunk, data=chunk.data[: span.end - chunk.offset])
+
     def read(
         self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
     ) -> tuple[LogChunk, ...]:
-        """Return stored output of an attempt, by default the newest; ``stream`` may be ``both``."""
-        while True:
-            files = self.files(job_id, attempt=attempt, stream=stream)
-            try:
-                return tuple(
-                    file.chunk(offset, data)
-                    for file in files
-                    for offset, data in _read(file, tail_bytes)
-                )
-            except FileNotFoundError:
-                continue  # its older half was dropped meanwhile; the rest has another name
+        """Return the spans' output at once."""
+        found: list[LogChunk] = []
+        for span in self.spans(job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes):
+            at = span.start
+            while at < span.end and (chunk := self.next_of(job_id, span, at)) is not None:
+                found.append(chunk)
+                at = chunk.offset + len(chunk.data)
+        return tuple(found)
 
     def piece(self, file: LogFile, since: int) -> LogChunk | None:
         """Return a stream's next piece from an offset, of bounded size; None if there is none.
@@ -225,16 +275,6 @@ class LogBook:
         fresh.write_bytes(kept)
         fresh.rename(folder / f"{file.node}@{file.stream}.{start}")
         file.path.unlink()
-
-
-def _read(file: LogFile, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:
-    with file.path.open("rb") as handle:
-        size = handle.seek(0, 2)
-        at = 0 if tail_bytes is None else max(size - tail_bytes, 0)
-        handle.seek(at)
-        while data := handle.read(PIECE_BYTES):
-            yield file.start + at, data
-            at += len(data)
 
 
 def _mark(folder: Path, node: str, stream: str, what: str) -> None:

@@ -66,6 +66,20 @@ class LogChunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLog:
+    """The stored output of an attempt, read in pieces as a client takes them.
+
+    Attributes:
+        first: for each stream with output its first piece, without the bytes.
+        pieces: the output up to the moment of the request, stream by stream. Output that is dropped
+            while it is read is left out.
+    """
+
+    first: tuple[LogChunk, ...]
+    pieces: AsyncIterator[LogChunk]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogGap:
     """A stream of an ended lease without an end mark.
 
@@ -107,7 +121,7 @@ class Outputs(Protocol):
         """Return whether the stored output is complete; waits a little if more is on its way."""
         ...
 
-    async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+    async def read_log(self, job_id: str, wanted: LogWanted) -> StoredLog:
         """Return the output so far of one attempt, by default the newest; all nodes of a gang."""
         ...
 

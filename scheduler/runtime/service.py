@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
     from scheduler.domain.throughputs.knowledge import MakeKnowledge
-    from scheduler.logs.output import LogChunk, LogEnd, LogWanted
+    from scheduler.logs.output import LogChunk, LogEnd, LogWanted, StoredLog
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.driver.driver import Driver, Told
@@ -453,7 +453,7 @@ class LiveService(ClusterAdmin):
         """Return whether the stored output is complete; waits a little if more is on its way."""
         return await self._output.end(job_id, wanted, is_active=self._activity(job_id))
 
-    async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+    async def read_log(self, job_id: str, wanted: LogWanted) -> StoredLog:
         """Return the output so far of one attempt, by default the newest; all nodes of a gang."""
         self._activity(job_id)()  # raises if this process does not lead
         return await self._output.read(job_id, wanted)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leasehold_testing.output import read_whole
 from leasehold_testing.service import FakeService
 from leasehold_testing.stage import Stage
 from scheduler.control.facts.requests import (
@@ -394,14 +395,14 @@ class TestRunning:
             # Sent again, and sent from too far: it gets the offset to go on.
             assert await service.append_log("alpha", lease_id, "out", offset=0, data=b"ab") == 3
             assert await service.append_log("alpha", lease_id, "out", offset=9, data=b"z") == 3
-            found = await service.read_log(job_id, LogWanted(stream="out"))
+            found = await read_whole(service, job_id, LogWanted(stream="out"))
             assert b"".join(chunk.data for chunk in found) == b"abc"
             assert {(chunk.node, chunk.stream, chunk.attempt) for chunk in found} == {
                 ("alpha", "out", 1)
             }
-            (tail,) = await service.read_log(job_id, LogWanted(stream="out", tail_bytes=1))
+            (tail,) = await read_whole(service, job_id, LogWanted(stream="out", tail_bytes=1))
             assert (tail.offset, tail.data) == (2, b"c")
-            assert await service.read_log(job_id, LogWanted(stream="err")) == ()
+            assert await read_whole(service, job_id, LogWanted(stream="err")) == ()
             assert (await service.log_end(job_id, LogWanted())).complete is False
             for node, lease in (("beta", lease_id), ("alpha", lease_id + 7)):
                 with pytest.raises(NotFoundError):

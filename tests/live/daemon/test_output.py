@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+
+from scheduler.logs.logbook import LogBook
 
 JOBS = 5
 #: Ends while the scheduler is away, right after it has written most of its output.
@@ -84,3 +90,34 @@ def test_five_short_jobs_are_followed_to_their_ends_while_the_scheduler_is_kille
         assert follower.returncode == 0, err
         assert out == b"x" * 300_000 + b"\nthe end\n"
         assert err.endswith(b"last words")
+
+
+def test_readers_that_take_nothing_fill_no_memory(start, tmp_path):
+    """Twenty of them ask for 30 MB each."""
+    serve = start("serve", f"--state-dir={tmp_path / 's'}", "--no-auth")
+    with httpx.Client(base_url=serve.url, timeout=30) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        job = {"name": "loud", "project": "p", "command": ["x"], "total_steps": 1}
+        job_id = client.post("/v1/jobs", json=job).raise_for_status().json()["job_id"]
+        book = LogBook(tmp_path / "s" / "logs", most_bytes=2**25)
+        for offset in range(0, 30 * 2**20, 2**20):
+            book.append(job_id, 1, "n1", "out", offset=offset, data=b"x" * 2**20)
+        path = f"/v1/jobs/{job_id}/log"
+        assert client.get(path).content == b"x" * 30 * 2**20
+        before = resident_bytes(serve.process.pid)
+        address = urlsplit(serve.url)
+        with contextlib.ExitStack() as open_:
+            for _ in range(20):
+                reader = open_.enter_context(
+                    socket.create_connection((address.hostname, address.port), timeout=30)
+                )
+                request = f"GET {path} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n"
+                reader.sendall(request.encode())
+                assert reader.recv(12) == b"HTTP/1.1 200"
+            assert client.get(f"{path}?tail_bytes=3").content == b"xxx"
+            assert resident_bytes(serve.process.pid) - before < 100 * 2**20
+
+
+def resident_bytes(pid):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) * 1024

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from leasehold_testing.output import read_whole
 from scheduler.control.facts.facts import BackupRestored
 from scheduler.control.facts.requests import JobAction
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
@@ -122,7 +123,7 @@ def test_output_goes_with_its_lease_and_is_followed_to_the_end(live, monkeypatch
         assert chunks.pop() == LogEnd(complete=True)
         assert text(c for c in chunks if c.stream == "out") == b"hello world"
         assert text(c for c in chunks if c.stream == "err") == b"!?\n"
-        whole = await stage.service.read_log("job", LogWanted(attempt=1))
+        whole = await read_whole(stage.service, "job", LogWanted(attempt=1))
         assert sorted(c.stream for c in whole) == ["err", "out"]
 
     live(story)

@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.daemon.serve import _wait_for_store, _warm_solver, open_store
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
+from leasehold_testing.output import read_whole
 from leasehold_testing.packed_code import packed_code
 from leasehold_testing.played import configured, outcome, played
 from leasehold_testing.served import served
@@ -161,7 +162,7 @@ def output(config):
                 )
             )
         wanted = LogWanted(attempt=None, stream="both", tail_bytes=None)
-        return sum(len(one.data) for one in await stage.service.read_log("job", wanted))
+        return sum(len(one.data) for one in await read_whole(stage.service, "job", wanted))
 
     return played(story, config)
 

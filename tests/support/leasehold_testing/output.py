@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING
 
 from leasehold_testing.service_values import ACTIVE
 from scheduler.errors import NotFoundError, NotLeadingError
-from scheduler.logs.output import LogChunk, LogEnd
+from scheduler.logs.output import LogChunk, LogEnd, StoredLog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from leasehold_testing.memory_store import MemoryStore
-    from scheduler.logs.output import LogWanted
+    from scheduler.logs.output import LogWanted, Outputs
     from scheduler.views.types import LeaseView
+
+
+async def read_whole(service: Outputs, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+    """Return the stored output of an attempt at once."""
+    found = await service.read_log(job_id, wanted)
+    return tuple([chunk async for chunk in found.pieces])
+
+
+async def _each(chunks: Iterable[LogChunk]) -> AsyncIterator[LogChunk]:
+    for chunk in chunks:
+        yield chunk
 
 
 class FakeOutput:
@@ -47,9 +58,16 @@ class FakeOutput:
             return LogEnd(complete=False)
         return self.ends.get(job_id, LogEnd())
 
-    async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+    async def read_log(self, job_id: str, wanted: LogWanted) -> StoredLog:
         """Return the ``log`` that a test has set."""
         self._must_lead()
+        found = self._found(job_id, wanted)
+        first: dict[str, LogChunk] = {}
+        for chunk in found:
+            first.setdefault(chunk.key, dataclasses.replace(chunk, data=b""))
+        return StoredLog(first=tuple(first.values()), pieces=_each(found))
+
+    def _found(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
         chunks = [
             chunk
             for owner, chunk in self.log
@@ -80,7 +98,8 @@ class FakeOutput:
         shown = 0
         while True:
             end = await self.log_end(job_id, wanted)
-            chunks = await self.read_log(job_id, wanted)
+            self._must_lead()
+            chunks = self._found(job_id, wanted)
             for chunk in chunks[shown:]:
                 yield chunk
             row = self._store.job(job_id)
