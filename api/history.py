@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.auth.roles import Principal, Role
 from api.threads import in_thread
-from scheduler.control.nodes.health import without_jobs
+from scheduler.control.state.node_evidence import without_jobs
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from api.jobs.conversions import attempt_answer
@@ -13,7 +14,7 @@ from scheduler.store.filters import FILTERS, JobFilter
 from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from api.auth.roles import Principal
     from api.context import Context
@@ -82,6 +83,20 @@ async def own_active_ids(context: Context, principal: Principal) -> frozenset[st
     return frozenset(ids)
 
 
+async def visible_type(context: Context, principal: Principal) -> Callable[[str], bool]:
+    """Return whether the caller may know a job type.
+
+    A job without a type has ``PROJECT/NAME``, which names a job. Types with a slash are visible if
+    they begin with a project of the caller, or active jobs of its projects have them.
+    """
+    projects = visible_projects(principal, ())
+    if not projects:
+        return lambda _job_type: True
+    where = JobFilter(statuses=ACTIVE, projects=projects)
+    own = await in_thread(_job_types, context.store, where)
+    return lambda name: "/" not in name or name in own or principal.sees(name.partition("/")[0])
+
+
 def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return filters by the attributes of ``JobFilter``, from those of a request by name."""
     return {
@@ -109,12 +124,21 @@ async def selected_ids(
 
 
 def _page_ids(store: Store, where: JobFilter, most: int) -> tuple[list[str], bool]:
-    ids: list[str] = []
+    ids = [row.job_id for row in islice(_rows(store, where), most + 1)]
+    return ids[:most], len(ids) > most
+
+
+def _job_types(store: Store, where: JobFilter) -> frozenset[str]:
+    return frozenset(str(row.spec.get("job_type") or "") for row in _rows(store, where))
+
+
+def _rows(store: Store, where: JobFilter) -> Iterator[JobRow]:
+    """Yield jobs, oldest first, read page by page."""
     cursor: str | None = None
     while True:
         query = JobQuery(where=where, descending=False, limit=MAX_LIMIT, cursor=cursor)
         page = store.jobs(query)
-        ids += (row.job_id for row in page.rows)
+        yield from page.rows
         cursor = page.next_cursor
-        if cursor is None or len(ids) >= most:
-            return ids[:most], cursor is not None or len(ids) > most
+        if cursor is None:
+            return

@@ -1,5 +1,8 @@
 """The daemon's health: for probes, for Prometheus, for people."""
 
+import re
+from typing import Final
+
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
@@ -13,6 +16,10 @@ from api.schemas.answers import Alive, Ready, VersionOut
 router = APIRouter(tags=["health"], route_class=StrictRoute)
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+#: A figure's label with a project, and what Prometheus' text format escapes in labels.
+_PROJECT: Final = re.compile(rb'[{,]project="((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(rb"\\.")
+_ESCAPES: Final = {b"\\\\": b"\\", b'\\"': b'"', b"\\n": b"\n"}
 #: Version of the interface.
 API_VERSION = "v1"
 
@@ -78,6 +85,30 @@ async def _may_read_metrics(request: Request, context: Ctx) -> None:
         }
     },
 )
-async def metrics(context: Ctx) -> Response:
-    """Return the figures in Prometheus' text format; needs a token unless configured open."""
-    return Response(context.service.metrics(), media_type=METRICS)
+async def metrics(request: Request, context: Ctx) -> Response:
+    """Return the figures in Prometheus' text format; needs a token unless configured open.
+
+    A token that is confined to projects gets no figures of other projects.
+    """
+    text = context.service.metrics()
+    if not context.settings.metrics_open:
+        text = _of_visible_projects(text, principal_of(request.state))
+    return Response(text, media_type=METRICS)
+
+
+def _of_visible_projects(text: bytes, principal: Principal) -> bytes:
+    """Return the lines of figures without those of projects that the caller may not see."""
+    if not principal.projects:
+        return text
+    return b"".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if line.startswith(b"#")
+        or not (found := _PROJECT.search(line))
+        or principal.sees(_unescaped(found[1]))
+    )
+
+
+def _unescaped(label: bytes) -> str:
+    """Return the value of a label as it was before it was written in Prometheus' format."""
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0], found[0]), label).decode()

@@ -18,7 +18,7 @@ from api.schemas.answers import NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.schemas.job_answers import NodeAttemptsOut
 from scheduler.control.facts.requests import NodeAction
-from scheduler.control.nodes.health import without_jobs
+from scheduler.control.state.node_evidence import without_jobs
 from scheduler.store.queries import MAX_LIMIT, AttemptQuery
 from scheduler.views.types import NodeView
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
+from api.jobs.selection import visible_type
 from api.routing import StrictRoute
 from api.schemas.admin import ThroughputsIn
 from api.schemas.answers import ChangedOut, ThroughputsOut
@@ -22,21 +23,26 @@ router = APIRouter(prefix="/v1", tags=["throughputs"], route_class=StrictRoute)
 )
 async def list_throughputs(
     context: Ctx,
-    principal: Viewer,  # noqa: ARG001 - asks for a role
+    principal: Viewer,
     job_type: Annotated[JobType | None, Query(description="only this one")] = None,
     worker_type: Annotated[WorkerType | None, Query(description="only this one")] = None,
 ) -> Answer:
     """Return steps/s by job type, scale factor and worker type: measured, declared, estimated."""
+    knows = await visible_type(context, principal)
     found = [
         figure
         for figure in context.service.throughputs()
-        if job_type in {None, figure.job_type} and worker_type in {None, figure.worker_type}
+        if job_type in {None, figure.job_type}
+        and worker_type in {None, figure.worker_type}
+        and knows(figure.job_type)
     ]
     pairs = [
         pair
         for pair in context.service.sharing()
         if job_type in {None, pair.job_type, pair.with_job_type}
         and worker_type in {None, pair.worker_type}
+        and knows(pair.job_type)
+        and knows(pair.with_job_type)
     ]
     return Answer({"throughputs": found, "pairs": pairs})
 

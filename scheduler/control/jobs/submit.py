@@ -21,6 +21,7 @@ from scheduler.control.jobs.waiting import submit_to_engine
 from scheduler.control.leases.apply_commands import stop_times
 from scheduler.control.projects.rules import broken_rule, too_many_workers
 from scheduler.control.state.jobs import JobRecord
+from scheduler.control.state.node_evidence import without_jobs
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus, type_in
@@ -504,7 +505,7 @@ def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
 def _what_broke(state: ControlState | PublishedState, nodes: Iterable[str]) -> str:
     """Return the problems of the first few nodes' workers as text, one for each node."""
     told = (
-        f"; {name}: {problem}"
+        f"; {name}: {without_jobs(problem)}"
         for name in list(nodes)[:_NAMED]
         for problem in list(state.nodes.by_name[name].problems.values())[:1]
     )

@@ -11,13 +11,12 @@ type, and none that a job needs. A slow node is only reported, since it still wo
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from scheduler.control.leases.retries import Category, category_of
 from scheduler.control.nodes.silence import apply_order
-from scheduler.control.state.node_evidence import MOST_FAULTS, JobFailure
+from scheduler.control.state.node_evidence import LASTING, MOST_FAULTS, PASSING, JobFailure
 from scheduler.control.state.nodes import Doubt
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import Trouble, trouble_of
@@ -44,11 +43,6 @@ LONGEST_SAID: Final = 200
 #: above the second figure.
 SLOW: Final = 0.85
 FAST_AGAIN: Final = 0.92
-_LASTING: Final = "quarantined by the scheduler"
-_PASSING: Final = "avoided for a while by the scheduler"
-#: Agents' words that name a job by its pod, or a lease by its number.
-_A_POD: Final = re.compile(r"\bpod '?[a-z0-9][a-z0-9.-]*'?(?= does not go away)")
-_OF_A_LEASE: Final = re.compile(r"\bprocesses of lease \d+ cannot be killed.*", re.DOTALL)
 #: Troubles of a lease that are its node's fault; no trouble at all is its fault too.
 _OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Trouble.DISK})
 
@@ -117,20 +111,9 @@ def doubt_in_words(node: NodeState) -> str:
         return "" if node.slow is None else f"jobs run at {node.slow:.0%} of its type's speed"
     jobs = list(dict.fromkeys(str(one["job"]) for one in doubt.evidence))
     last = doubt.evidence[-1]["message"] if doubt.evidence else ""
-    what = _LASTING if doubt.lasts else _PASSING
+    what = LASTING if doubt.lasts else PASSING
     words = f"{what}: {len(jobs)} jobs failed here ({', '.join(jobs[-5:])})"
     return f"{words}; the last: {last}" if last else words
-
-
-def without_jobs(reason: str) -> str:
-    """Return the reason of a node or worker for readers that may not know every job.
-
-    It leaves out jobs and their messages. It also leaves out words of agents that show jobs: names
-    of pods contain job names, and a lease belongs to one job.
-    """
-    if reason.startswith((_LASTING, _PASSING)):
-        return reason.partition(" (")[0]
-    return _OF_A_LEASE.sub("processes of a lease cannot be killed", _A_POD.sub("a pod", reason))
 
 
 def _hold_against(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +18,13 @@ STRETCHES: Final = 3
 LEAST_STRETCHES: Final = 2
 #: The most job types with stored speeds by node.
 MOST_KEYS: Final = 2000
+
+#: How the reason of a node begins that the scheduler itself has cordoned.
+LASTING: Final = "quarantined by the scheduler"
+PASSING: Final = "avoided for a while by the scheduler"
+#: Agents' words that name a job by its pod, or a lease by its number.
+_A_POD: Final = re.compile(r"\bpod '?[a-z0-9][a-z0-9.-]*'?(?= does not go away)")
+_OF_A_LEASE: Final = re.compile(r"\bprocesses of lease \d+ cannot be killed.*", re.DOTALL)
 
 #: (job type, workers, worker type).
 Key = tuple[str, int, str]
@@ -137,3 +145,14 @@ class NodeHealth:
         self.trust(name)
         for key in self.keys.pop(name, ()):
             self.speeds[key].drop(name)
+
+
+def without_jobs(reason: str) -> str:
+    """Return the reason of a node or worker for readers that may not know every job.
+
+    It leaves out jobs and their messages. It also leaves out words of agents that show jobs: names
+    of pods contain job names, and a lease belongs to one job.
+    """
+    if reason.startswith((LASTING, PASSING)):
+        return reason.partition(" (")[0]
+    return _OF_A_LEASE.sub("processes of a lease cannot be killed", _A_POD.sub("a pod", reason))

@@ -352,3 +352,36 @@ def test_the_history_does_not_say_whose_a_foreign_reservation_is(daemon: Any, an
     own, other = ann.get("/v1/events?kind=reservation_made").json()["events"]
     assert own["data"] == {"project": "vision", "user": "bob", "workers": 2}
     assert other["data"] == {"workers": 2}
+
+
+def test_job_types_that_name_a_foreign_job_are_not_listed(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    """A job without a type is of type PROJECT/NAME."""
+    ann.submit(project="vision", job_type="org/model")
+    names = ("resnet", "speech/train", "vision/train", "org/model", "org/other")
+    figures = [{"job_type": name, "worker_type": "v100", "steps_per_s": 1.0} for name in names]
+    everything = daemon.caller("operator")
+    assert everything.put("/v1/throughputs", json={"throughputs": figures}).is_success
+    path = "/v1/throughputs"
+    assert {one["job_type"] for one in everything.get(path).json()["throughputs"]} >= set(names)
+    shown = [one["job_type"] for one in ann.get(path).json()["throughputs"]]
+    assert [name for name in names if name in shown] == ["resnet", "vision/train", "org/model"]
+    assert ann.get(f"{path}?job_type=speech/train").json()["throughputs"] == []
+
+
+def test_figures_of_foreign_projects_are_not_shown(daemon: Any, ann: Any, monkeypatch: Any) -> None:
+    text = (
+        "# TYPE leasehold_project_workers gauge\n"
+        'leasehold_project_workers{project="vision",state="due"} 1\n'
+        'leasehold_project_workers{project="speech",state="due"} 2\n'
+        'leasehold_granted_total{kind="a\\"b",project="speech"} 3\n'
+        'leasehold_odd_total{project="vis\\"ion"} 4\n'
+        'leasehold_nodes{state="ready",of="project=\\"speech\\""} 5\n'
+        "leasehold_jobs 6\n"
+    )
+    monkeypatch.setattr(daemon.service, "metrics", text.encode)
+    assert daemon.caller("viewer").get("/metrics").text == text
+    assert daemon.caller("metrics").get("/metrics").text == text
+    left = [line.rpartition(" ")[2] for line in ann.get("/metrics").text.splitlines()]
+    assert left == ["gauge", "1", "5", "6"]

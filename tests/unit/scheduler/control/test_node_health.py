@@ -16,10 +16,9 @@ from scheduler.control.nodes.health import (
     WINDOW_S,
     doubt_in_words,
     note_end,
-    without_jobs,
 )
 from scheduler.control.state.leases import MemberEnd
-from scheduler.control.state.node_evidence import NodeHealth
+from scheduler.control.state.node_evidence import NodeHealth, without_jobs
 from scheduler.control.state.nodes import Doubt
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.operator_settings import LearningSettings
