@@ -18,6 +18,7 @@ import orjson
 from api.agent_tokens import is_bound
 from api.edge.layers import FIXED_HEADERS, RequestIds, mark_known_caller
 from api.edge.privacy import why_not_private
+from api.limits import NODE_REQUESTS
 from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
 from api.routing import check_count
@@ -69,6 +70,8 @@ class AgentFastPath:
             repeated = len(headers) < len(scope["headers"])
             caller = None if repeated else self._caller(headers)
             node = "" if caller is None else caller.node
+            if node and self._context.buckets.take(f"node {node}", NODE_REQUESTS) > 0:
+                node = ""  # the application refuses it
             request = scope["method"], scope["path"]
             if node:
                 mark_known_caller(scope)
@@ -137,6 +140,7 @@ class AgentFastPath:
             return False
         body = await self._body(headers, receive, read)
         try:
+            self._context.buckets.take_report_of_node(caller.node, len(body))
             check_count(body)
             report = report_from_dict(orjson.loads(body))
             if report.node != caller.node:

@@ -33,8 +33,8 @@ _log = logging.getLogger("leasehold.api")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: Paths that need no token.
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/v1/openapi.json", "/v1/agent/enrol"})
-#: Agents are known and many behind one address; only their enrolment counts.
-_UNLIMITED = "/v1/agent/"
+#: Agents are known and many behind one address; each node has a limit of its own.
+_OF_AGENTS = "/v1/agent/"
 #: Frequent requests of machines, which are logged only at debug level.
 _ROUTINE = ("/v1/agent/", "/healthz", "/readyz", "/metrics")
 #: Largest body of a caller without a valid token.
@@ -242,8 +242,11 @@ class Gate:
 
     def _limit(self, scope: Scope, principal: Principal | None) -> None:
         settings, path = self._context.settings, scope["path"]
-        if principal is not None and path.startswith(_UNLIMITED) and path not in OPEN_PATHS:
-            return
+        if principal is not None and path.startswith(_OF_AGENTS) and path not in OPEN_PATHS:
+            if principal.node:
+                self._context.buckets.take_request_of_node(principal.node)
+            if principal.node or not principal.token_id:
+                return
         caller, limit = stranger_bucket(scope), settings.rate_without_token
         if principal is not None:
             caller = f"token {principal.token_id}" if principal.token_id else f"open {caller}"

@@ -191,6 +191,8 @@ async def report(request: Request) -> Response:
     """Take a node's report in."""
     node, context = agent_node(request), context_of(request)
     check_query(request, frozenset())
+    if context.settings.auth:
+        context.buckets.take_report_of_node(node, len(await request.body()))
     found = report_from_dict(await agent_json(request))
     if found.node != node:
         raise ProblemError(

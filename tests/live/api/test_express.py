@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.settings import RateLimit
 from scheduler.errors import NotLeadingError
 from scheduler.protocol.desired import Desired, DesiredLease, desired_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import httpx
 
 DESIRED, REPORT = "/v1/agent/desired", "/v1/agent/report"
 BODY: dict[str, Any] = {
@@ -174,3 +178,36 @@ def test_without_tokens_everybody_goes_the_ordinary_way(serve: Any) -> None:
     daemon = serve(auth=False)
     answer = daemon.client.get(f"{DESIRED}?wait_s=0", headers={"X-Leasehold-Node": "alpha"})
     assert answer.status_code == 200
+
+
+def test_large_reports_of_one_node_are_slowed_for_that_node_alone(daemon: Any, alpha: Any) -> None:
+    beta = daemon.caller("agent", subject="beta")
+    large = json.dumps(BODY).encode() + b" " * 3_900_000
+
+    def send() -> httpx.Response:
+        return alpha.post(REPORT, content=large, headers={"Content-Type": "application/json"})
+
+    assert [send().status_code for _ in range(4)] == [204] * 4
+    refused = send()
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) <= 2
+    assert refused.json()["detail"].startswith("too many requests")
+    assert len(daemon.service.reports) == 4
+    assert beta.post(REPORT, json=BODY | {"node": "beta"}).status_code == 204
+    assert alpha.get(f"{DESIRED}?wait_s=0").status_code == 200, "questions are counted apart"
+
+
+def test_requests_of_one_node_are_limited_for_that_node_alone(
+    daemon: Any, alpha: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = RateLimit(per_s=0.001, burst=5)
+    for module in ("api.limits", "api.agent_fast_path"):
+        monkeypatch.setattr(f"{module}.NODE_REQUESTS", few)
+    beta = daemon.caller("agent", subject="beta")
+    codes = [alpha.get(f"{DESIRED}?wait_s=0").status_code for _ in range(8)]
+    assert set(codes[:3]) == {200}
+    assert set(codes[5:]) == {429}
+    assert alpha.post("/v1/agent/leases/1/out?offset=0", content=b"x").status_code == 429
+    assert beta.get(f"{DESIRED}?wait_s=0").status_code == 200
+    user = daemon.caller("user")
+    assert user.get("/v1/jobs").status_code == 200
