@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from scheduler.control.state.leases import Member
     from scheduler.control.state.view import PublishedState
 
-#: The most commands at once: in all, and of one job.
-MOST, MOST_OF_JOB = 64, 4
+#: The most commands at once: in all, of one user, and of one job.
+MOST, MOST_OF_USER, MOST_OF_JOB = 64, 16, 4
 #: The most bytes that a command may print, and may leave unread before it has to wait.
 MOST_OUTPUT, MOST_UNREAD = 16 * 2**20, 2**20
 #: How long a node may take to start an order, how long it may be silent, and how long no client may
@@ -53,6 +53,7 @@ class Exec:
         job_id: the job that it runs beside.
         node: the node on which it runs.
         order: the order for the node.
+        actor: the user that asked for it.
         told: whether the order was sent.
         asked_again: whether the node has asked for its desired set again since then.
         begun_s: when a user asked for it.
@@ -73,6 +74,7 @@ class Exec:
     job_id: str
     node: str
     order: DesiredExec
+    actor: str
     begun_s: float
     read_s: float
     told: bool = False
@@ -165,10 +167,13 @@ class Execs:
         if live is None:
             raise ConflictError(f"job '{job_id}' holds no workers now; exec needs one that runs")
         running = [one for one in self._known.values() if one.done_s is None]
-        if len(running) >= MOST or sum(one.job_id == job_id for one in running) >= MOST_OF_JOB:
+        own = sum(one.actor == actor for one in running)
+        of_job = sum(one.job_id == job_id for one in running)
+        if len(running) >= MOST or own >= MOST_OF_USER or of_job >= MOST_OF_JOB:
             raise AdmissionError(
-                f"too many commands run already; at most {MOST} at once, and {MOST_OF_JOB} of one "
-                "job"
+                f"{len(running)} commands run beside jobs already, {own} of '{actor}' and {of_job} "
+                f"beside this job; at most {MOST}, {MOST_OF_USER} and {MOST_OF_JOB} may; wait for "
+                "one to end"
             )
         member, position = _place(live.members, rank, node)
         order = DesiredExec(
@@ -184,6 +189,7 @@ class Execs:
             job_id=job_id,
             node=member.node,
             order=order,
+            actor=actor,
             begun_s=now_s,
             read_s=now_s,
         )

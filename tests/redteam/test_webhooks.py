@@ -21,6 +21,7 @@ from leasehold.daemon import webhook_post
 from leasehold.daemon.webhook_post import WebPost, is_public
 from leasehold_testing.receivers import answering, receiving
 from scheduler.errors import InputError
+from scheduler.webhooks.webhooks import MOST_OF_ONE
 
 pytestmark = pytest.mark.redteam
 
@@ -317,6 +318,27 @@ def test_nobody_registers_reads_tests_or_deletes_for_another_s_project(tmp_path)
             assert (await ask("POST", "/v1/jobs", eve, other)).status_code == 201
             assert (await ask("POST", "/v1/webhooks/chat/test", anna, {})).json()["delivered"]
             assert [json.loads(body)["type"] for _, body in receiver.requests] == ["webhook_test"]
+
+    asyncio.run(go())
+
+
+def test_one_user_leaves_room_for_the_webhooks_of_others(tmp_path):
+    async def go():
+        allowed = {"webhooks__allowed_networks": "127.0.0.0/8"}
+        async with leading(tmp_path, **allowed) as (_, admin), receiving() as receiver:
+            eve = await token_of(admin, "eve", "speech")
+
+            async def register(number, headers):
+                body = hook(f"hook-{number}", url=receiver.url, project="speech")
+                return await admin.post("/v1/webhooks", json=body, headers=headers)
+
+            codes = [(await register(n, eve)).status_code for n in range(MOST_OF_ONE)]
+            assert set(codes) == {201}
+            refused = await register(MOST_OF_ONE, eve)
+            assert refused.status_code in {409, 422}
+            assert "'eve' has 10 webhooks, the most for a user" in refused.json()["detail"]
+            bob = await token_of(admin, "bob", "speech")
+            assert (await register(MOST_OF_ONE, bob)).status_code == 201
 
     asyncio.run(go())
 
