@@ -10,6 +10,7 @@ from scheduler.domain.throughputs.throughput import ProfileKey, ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.files import Line, atomic_writer, read_text
+from traces.readers.header_csv import suggest_name
 from traces.tables.gavel import SPREAD, parse_gavel_throughputs
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def _parse_native(text: str, *, path: str) -> ThroughputTable:
         comments += 1
     source = "\n".join(line[1:].strip() for line in lines[:comments])
     reader = csv.reader(f"{line}\n" for line in lines[comments:])
-    _check_header(next(reader, []), path=path, line=comments + 1)
+    header = [column.strip() for column in next(reader, [])]
+    _check_header(header, path=path, line=comments + 1)
     isolated: _Isolated = {}
     shared: _Shared = {}
     for fields in reader:
@@ -144,17 +146,31 @@ def _parse_native(text: str, *, path: str) -> ThroughputTable:
 
 
 def _check_header(header: list[str], *, path: str, line: int) -> None:
-    missing = [c for c in THROUGHPUT_COLUMNS[:4] if c not in header]
-    if missing or tuple(header) not in (THROUGHPUT_COLUMNS, THROUGHPUT_COLUMNS[:4]):
-        problem = f"column '{missing[0]}' is missing" if missing else "unknown columns"
-        raise TraceError(
-            f"{problem}; a throughput table is Gavel's JSON or a CSV with the header "
-            f"{','.join(THROUGHPUT_COLUMNS)} (the last three columns may be left out)",
-            path=path,
-            line=line,
-            field=missing[0] if missing else None,
-            value=",".join(header),
-        )
+    if tuple(header) in (THROUGHPUT_COLUMNS, THROUGHPUT_COLUMNS[:4]):
+        return
+    field, problem = _fault_of_header(header)
+    raise TraceError(
+        f"{problem}; a throughput table is Gavel's JSON or a CSV with the header "
+        f"{','.join(THROUGHPUT_COLUMNS)} (the last three columns may be left out)",
+        path=path,
+        line=line,
+        field=field,
+        value=None if field in header else ",".join(header),
+    )
+
+
+def _fault_of_header(header: list[str]) -> tuple[str | None, str]:
+    """Return the first column that is wrong, if there is one, and the fault of the header."""
+    unknown = [column for column in header if column not in THROUGHPUT_COLUMNS]
+    for column in unknown:
+        if near := suggest_name(column, THROUGHPUT_COLUMNS):
+            return column, f"unknown column{near}"
+    for column in THROUGHPUT_COLUMNS[:4]:
+        if column not in header:
+            return column, f"column '{column}' is missing"
+    return (
+        (unknown[0], "unknown column") if unknown else (None, "columns differ in number or order")
+    )
 
 
 def _read_row(fields: list[str], line: Line, isolated: _Isolated, shared: _Shared) -> None:

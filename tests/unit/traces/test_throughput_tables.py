@@ -111,7 +111,7 @@ PAIRS = HEADER + ",with_job_type,with_scale_factor,with_steps_per_s"
     ("text", "line", "field", "value"),
     [
         ("job_type,scale_factor\na,1", 1, "worker_type", "job_type,scale_factor"),
-        (HEADER + ",colour\na,1,v100,2,red", 1, None, HEADER + ",colour"),
+        (HEADER + ",colour\na,1,v100,2,red", 1, "colour", None),
         (HEADER + "\na,1,v100,2\nb,x,v100,2", 3, "scale_factor", "x"),
         (HEADER + "\na,0,v100,2", 2, "scale_factor", "0"),
         (HEADER + "\na,1,v100,-2", 2, "steps_per_s", "-2"),
@@ -131,6 +131,29 @@ def test_a_malformed_native_table_names_file_line_field_and_value(write, text, l
         read_throughputs(path)
     error = caught.value
     assert (error.path, error.line, error.field, error.value) == (str(path), line, field, value)
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (
+            HEADER + "ec",
+            r"t\.csv:1: field 'steps_per_sec': unknown column .did you mean 'steps_per_s'",
+        ),
+        ("a,b,c,d", "column 'job_type' is missing"),
+        (HEADER + ",colour", "field 'colour': unknown column; a throughput table is"),
+        (HEADER + ",with_job_type", "columns differ in number or order"),
+        ("scale_factor,job_type,worker_type,steps_per_s", "columns differ in number or order"),
+    ],
+)
+def test_a_wrong_header_is_refused_with_the_nearest_column(write, header, said):
+    with pytest.raises(TraceError, match=said):
+        read_throughputs(write("t.csv", f"{header}\na,1,v100,2"))
+
+
+def test_spaces_around_columns_do_no_harm(write):
+    table = read_throughputs(write("t.csv", HEADER.replace(",", ", ") + "\na,1,v100,2"))
+    assert table.isolated == {("a", 1): {"v100": 2.0}}
 
 
 @pytest.mark.parametrize(
