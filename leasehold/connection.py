@@ -114,7 +114,7 @@ def _read_config(env: Mapping[str, str]) -> dict[str, Any]:
             ) from None
         return {}
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{path}: {error}") from None
+        raise SettingsError(f"{path}: {_why_unreadable(error)}") from None
     for key, value in config.items():
         if key not in _KEYS:
             raise SettingsError(f"{path}: unknown key '{key}'; there are {', '.join(_KEYS)}")
@@ -169,8 +169,16 @@ def _read_token(path: Path, origin: str) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{origin} names {path}, which cannot be read: {error}") from None
+        raise SettingsError(
+            f"{origin} names {path}, which cannot be read: {_why_unreadable(error)}"
+        ) from None
     return _usable(text, str(path))
+
+
+def _why_unreadable(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def usable_token(text: str, origin: str) -> str:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import InputError
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -109,7 +110,8 @@ class KeyFile:
         except FileNotFoundError:
             self._keys, self._seen = (), None
         except OSError as error:
-            raise InputError(f"the keys in {self._path} cannot be read: {error}") from error
+            why = why_unreadable(error)
+            raise InputError(f"the keys in {self._path} cannot be read: {why}") from error
         return self._keys
 
 

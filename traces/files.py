@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from scheduler.errors import TraceError
+from scheduler.unreadable import not_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +34,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TraceError(
-            "the bytes are not UTF-8 text; convert the file to UTF-8 (and unpack it if it is "
-            "compressed)",
+            f"this is {not_text(raw)}",
             path=name,
             line=raw.count(b"\n", 0, error.start) + 1,
-            value=raw[error.start : error.start + 8],
         ) from error
 
 

@@ -222,7 +222,8 @@ class Endpoint:
                 )
             except OSError as error:
                 raise InputError(
-                    f"cannot listen on {host} port {port} for jobs: {error}; choose another port"
+                    f"cannot listen on {host} port {port} for jobs: {error.strerror}; "
+                    "choose another port"
                 ) from error
             self._servers.append(server)
         for server in self._servers:

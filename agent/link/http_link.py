@@ -19,6 +19,7 @@ import orjson
 from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.protocol.reading import Reader
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -376,7 +377,8 @@ def tls_context(ca_file: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"the file of certificates {ca_file} cannot be used: {error}") from error
+        why = why_unreadable(error)
+        raise InputError(f"the file of certificates {ca_file} cannot be used: {why}") from error
 
 
 def _decoded(answer: httpx.Response) -> object:

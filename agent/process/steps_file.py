@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from agent.logs.job_output import NotRegularError
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +71,7 @@ class StepsFile:
         except NotRegularError as error:
             self.problem = f"progress_file: {error}; nothing is read from it"
         except OSError as error:
-            self.problem = f"progress_file cannot be read: {error}"
+            self.problem = f"progress_file cannot be read: {why_unreadable(error)}"
         if ended:
             self.settled = True
             self._on_settled()

@@ -225,7 +225,7 @@ class Supervisor:
                         preexec_fn=enter,  # noqa: PLW1509 - nothing else runs here
                     )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                return f"cannot start {self.launch['command'][0]!r}: {error}"
+                return _why_not_started(self.launch["command"][0], folder, error)
             child.returncode = 0  # we reap by ourselves
             self.leaders.append(child.pid)
             for pipe, name in ((child.stdout, "stdout"), (child.stderr, "stderr")):
@@ -399,6 +399,16 @@ def _children() -> list[int]:
                 if stat.rpartition(")")[2].split()[1] == own:
                     found.append(int(entry.name))
     return found
+
+
+def _why_not_started(program: str, folder: str, error: Exception) -> str:
+    """Return why a process could not be started: its folder, or its program, cannot be used."""
+    why = getattr(error, "strerror", None) or str(error)
+    if getattr(error, "filename", None) != folder:
+        return f"cannot start {program!r}: {why}"
+    if isinstance(error, FileNotFoundError):
+        return f"working_dir {folder} is not there; name a folder of the node (-C)"
+    return f"working_dir {folder} cannot be used: {why}"
 
 
 def main(folder: Path, lock_fd: int) -> int:

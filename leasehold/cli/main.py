@@ -306,7 +306,8 @@ def main() -> int:
         sys.stderr.write(f"leasehold: {_sentences(str(error)) or type(error).__name__}\n{details}")
         return exit_codes.code_of(error)
     except OSError as error:
-        sys.stderr.write(f"leasehold: {error}\n")
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"leasehold: {where}{error.strerror or error}\n")
         return exit_codes.FAILED
     except KeyboardInterrupt:
         sys.stderr.write("leasehold: interrupted\n")

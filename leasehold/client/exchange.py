@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import socket
 import time
 import uuid
@@ -41,6 +42,8 @@ _SURELY_NOT_DONE: Final = (429, 503)
 #: Redirections from one standby to the next, while they elect a leader.
 _MOST_HOPS: Final = 3
 _VERSION_HEADER: Final = "X-Leasehold-Version"
+#: Matches the number that Python writes before the words of an error of the operating system.
+_ERRNO: Final = re.compile(r"^\[Errno -?\d+\] ")
 #: The scheduler sends at least every 15 s on a stream.
 _SILENCE_S: Final = 45.0
 
@@ -299,7 +302,8 @@ class Exchange:
             return ssl.create_default_context(cafile=self.connection.ca_file or None)
         except OSError as error:
             raise SettingsError(
-                f"the certificates in '{self.connection.ca_file}' cannot be used: {error}"
+                f"the certificates in '{self.connection.ca_file}' cannot be used: "
+                f"{error.strerror or error}"
             ) from None
 
     def _finds_token(self) -> bool:
@@ -356,17 +360,18 @@ class Exchange:
 
     def _away(self, error: Exception) -> UnreachableError:
         server, why = self.connection.server, _why(error)
+        words = _ERRNO.sub("", str(error))
         said = {
-            "certificate": f"the certificate of {server} is not trusted: {error}",
+            "certificate": f"the certificate of {server} is not trusted: {words}",
             "plain": f"{server} does not speak https; is its address "
             f"http://{server.partition('://')[2]}?",
-            "name": f"DNS does not know the server {server}: {error}",
+            "name": f"DNS does not know the server {server}: {words}",
             "silence": f"the scheduler at {server} has not answered for "
             f"{self.patience.timeout_s:g} s",
-            "broken": f"the scheduler at {server} broke off: {error}",
+            "broken": f"the scheduler at {server} broke off: {words}",
         }
         return UnreachableError(
-            said.get(why, f"no scheduler answers at {server}: {error}"), why=why
+            said.get(why, f"no scheduler answers at {server}: {words}"), why=why
         )
 
     def _refusal(self, response: httpx.Response) -> ClientError:

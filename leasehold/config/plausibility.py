@@ -19,6 +19,7 @@ from policies.registry import make_policy
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import LARGEST_UID
 from scheduler.protocol.desired import MARGIN_S
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -226,7 +227,8 @@ def _check_certificate(server: ServerSection) -> Iterator[tuple[str, str]]:
                 "server.tls_cert",
                 (
                     f"'{server.tls_cert}' and server.tls_key '{server.tls_key}' are no certificate "
-                    f"with its key in PEM: {getattr(error, 'reason', None) or error}"
+                    f"with its key in PEM: "
+                    f"{getattr(error, 'reason', None) or why_unreadable(error)}"
                 ),
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import InputError
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,9 @@ def read_secret(path: Path, what: str) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the {what} file {path} cannot be read: {error}") from error
+        raise InputError(
+            f"the {what} file {path} cannot be read: {why_unreadable(error)}"
+        ) from error
     if not text or len(text.split()) > 1 or not text.isascii():
         raise InputError(f"the {what} file {path} must hold one {what} and nothing else")
     return text

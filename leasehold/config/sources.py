@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leasehold.config.fields import SettingInfo, describe, setting_with_names
+from scheduler.unreadable import not_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def from_file(root: type[Any], path: Path) -> SettingSource:
         source.problems.append(f"{path}: this is not TOML: {error}")
         return source
     except UnicodeDecodeError as error:
-        source.problems.append(f"{path}: this is not UTF-8: {error}")
+        source.problems.append(f"{path}: this is {not_text(error.object)}")
         return source
     except OSError as error:
         source.problems.append(f"{path}: {error.strerror or error}")

@@ -41,6 +41,7 @@ from scheduler.runtime.driver.takeover import MEANWHILE
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import SolverPool
 from scheduler.runtime.watchdog import StallWatchdog
+from scheduler.unreadable import why_unreadable
 from scheduler.views.metrics import Metrics
 from traces.tables.throughputs import read_throughputs
 
@@ -212,7 +213,8 @@ def _post(config: ServerConfig) -> WebPost:
         )
     except OSError as error:
         raise InputError(
-            f"webhooks.ca_file: the authorities in '{given.ca_file}' cannot be read: {error}"
+            f"webhooks.ca_file: the authorities in '{given.ca_file}' cannot be read: "
+            f"{why_unreadable(error)}"
         ) from error
 
 

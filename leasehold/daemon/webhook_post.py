@@ -167,7 +167,9 @@ class WebPost:
                 self._threads, _look_up, name, port
             )
         except (OSError, UnicodeError) as error:
-            raise InputError(f"url: the name {name} is not known: {error}") from None
+            raise InputError(
+                f"url: the name {name} is not known: {getattr(error, 'strerror', None) or error}"
+            ) from None
         if not found:
             raise InputError(f"url: the name {name} has no address")
         return found

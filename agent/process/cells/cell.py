@@ -81,7 +81,7 @@ class Cell:
             )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(reading)
-            return f"cannot start {command[0]}: {error}"
+            return f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}"
         finally:
             os.close(writing)
         self._keeper.returncode = 0  # the reaper of all children collects it
@@ -145,7 +145,7 @@ class Cell:
                     self.enter("/")
                     said = self._fault(folder, checkpoints)
                 except OSError as error:
-                    said = f"{said}: {error}"
+                    said = f"{said}: {error.strerror}"
                 finally:
                     os.write(writing, said.encode(errors="replace")[:4000])
                     os._exit(0)
@@ -159,7 +159,7 @@ class Cell:
         try:
             os.chdir(folder)
         except FileNotFoundError:
-            return f"working_dir {folder} is not there"
+            return f"working_dir {folder} is not there; name a folder of the node (-C)"
         except OSError as error:
             return f"working_dir {self._in_words(Path(folder), error.strerror)}"
         return "" if checkpoints is None else self._fault_of_checkpoints(Path(checkpoints))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.archive import MOST_ENTRIES, MOST_UNPACKED_BYTES
 from scheduler.errors import InputError
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +65,8 @@ def _ignored(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder / IGNORE_FILE} cannot be read: {error}") from error
+        why = why_unreadable(error)
+        raise InputError(f"{folder / IGNORE_FILE} cannot be read: {why}") from error
     words = (line.strip().strip("/") for line in lines)
     return [word for word in words if word and not word.startswith("#")]
 
@@ -107,5 +109,5 @@ def _add(tar: tarfile.TarFile, path: Path, name: str, *, top: Path) -> int:
         info.size = len(content)
         tar.addfile(info, io.BytesIO(content))
     except (OSError, UnicodeEncodeError) as error:
-        raise InputError(f"--upload: {path} cannot be read: {error}") from error
+        raise InputError(f"--upload: {path} cannot be read: {why_unreadable(error)}") from error
     return info.size

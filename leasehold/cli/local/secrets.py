@@ -15,6 +15,7 @@ from leasehold.daemon.serve import open_store
 from scheduler.errors import InputError
 from scheduler.runtime.resealing import reseal_secrets as reseal_stored
 from scheduler.secret_box import key_id, new_key, parse_keys
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig
@@ -65,7 +66,7 @@ def rotate(
         before = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise InputError(
-            f"the keys in {path} cannot be read: {error}; make them with "
+            f"the keys in {path} cannot be read: {why_unreadable(error)}; make them with "
             f"`leasehold secrets new-key {path}`"
         ) from error
     parse_keys(before, where=str(path))

@@ -14,6 +14,7 @@ from scheduler.domain.jobs.documents import check_expansion, with_plain_numbers
 from scheduler.domain.jobs.fields import Number, Word, Written
 from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError
+from scheduler.unreadable import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -150,7 +151,7 @@ def _text(name: str) -> str:
             f"there is no file '{name}'; to submit a command, put -- before it"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{name}' cannot be read: {error}") from None
+        raise InputError(f"'{name}' cannot be read: {why_unreadable(error)}") from None
 
 
 def _yaml(text: str) -> list[Any]:

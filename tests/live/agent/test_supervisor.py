@@ -47,6 +47,27 @@ def test_the_code_of_several_processes_is_that_of_the_first_failure(tmp_path):
     assert boss.exit_code() == -9
 
 
+@pytest.mark.parametrize(
+    ("program", "folder", "said"),
+    [
+        ("true", "none", "working_dir TMP/none is not there; name a folder of the node (-C)"),
+        ("true", "file", "working_dir TMP/file cannot be used: Not a directory"),
+        ("./none", "", "cannot start './none': No such file or directory"),
+        ("TMP/file", "", "cannot start 'TMP/file': Permission denied"),
+        ("a\0b", "", "cannot start 'a\\x00b': embedded null byte"),
+    ],
+)
+def test_what_keeps_a_process_from_starting_is_named(tmp_path, program, folder, said):
+    (tmp_path / "file").touch()
+    launch = {
+        "command": [program.replace("TMP", str(tmp_path))],
+        "cwd": f"{tmp_path}/{folder}".rstrip("/"),
+        "processes": [{"env": {}}],
+    }
+    boss = Supervisor(folder=tmp_path, launch=launch, control=SupervisorOrders(path=tmp_path))
+    assert boss.start() == said.replace("TMP", str(tmp_path))
+
+
 def test_times_are_counted_back_from_the_deadline(tmp_path):
     control = SupervisorOrders(path=tmp_path / "c")
     order = {"deadline_s": 100.0, "grace_s": 3.0, "margin_s": 1.0}

@@ -127,6 +127,16 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_2(monkeypatch, cap
     assert capsys.readouterr().err == "leasehold: f: a is 3; f: b is 4\n"
 
 
+def test_an_error_of_the_system_has_its_file_and_no_number(monkeypatch, capsys):
+    for error, said in (
+        (FileNotFoundError(2, "No such file or directory", "/none"), "/none: No such file"),
+        (OSError("cannot listen on port 1"), "cannot listen on port 1"),
+    ):
+        monkeypatch.setattr(main_module, "app", _raising(error))
+        assert main() == 1
+        assert capsys.readouterr().err.startswith(f"leasehold: {said}")
+
+
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):
     monkeypatch.setattr(main_module, "app", _raising(KeyboardInterrupt()))
     assert main() == 130

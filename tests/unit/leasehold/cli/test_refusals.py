@@ -157,7 +157,9 @@ def test_a_server_that_knows_no_https_is_told():
 def test_a_name_that_dns_does_not_know_is_named():
     error = httpx.ConnectError("[Errno -2] Name or service not known")
     error.__cause__ = socket.gaierror(-2, "Name or service not known")
-    with pytest.raises(UnreachableError, match="DNS does not know the server https://host"):
+    with pytest.raises(
+        UnreachableError, match="the server https://host:8642: Name or service not known"
+    ):
         failing(error).nodes()
 
 
