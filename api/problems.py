@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from starlette.exceptions import HTTPException
 
 from api.answers import Answer, short_json
+from api.patterns import IN_WORDS
 from api.redaction import redact
 from scheduler.errors import (
     AdmissionError,
@@ -233,7 +234,6 @@ _SAID: Final[Mapping[str, str]] = {
     "too_long": "must have at most {max_length} entries, and has {actual_length}",
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "must have the form {pattern}",
     "none_required": "must be left out",
 }
 
@@ -321,6 +321,8 @@ def _words(error: Mapping[str, Any], path: Sequence[Any]) -> str:
         return "must be text; put it in quotes" if hidden else _no_text(error.get("input"))
     if error["type"] == "string_too_short" and error.get("ctx", {}).get("min_length") == 1:
         return "must not be empty"
+    if error["type"] == "string_pattern_mismatch":
+        return IN_WORDS[error["ctx"]["pattern"]]
     ours = _SAID.get(error["type"])
     if ours is not None:
         return ours.format_map(_Limits(error.get("ctx", {})))

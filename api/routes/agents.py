@@ -19,9 +19,9 @@ from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token
 from api.context import context_of
 from api.edge.layers import principal_of, unauthenticated_error
 from api.edge.privacy import why_not_private
+from api.patterns import IN_WORDS, NAME
 from api.problems import FieldProblem, ProblemError, invalid_request
 from api.routing import check_query, read_json
-from api.schemas.fields import NAME
 from api.threads import in_thread
 from scheduler.errors import InputError, NotLeadingError
 from scheduler.protocol.bounds import MOST_COUNT
@@ -287,7 +287,7 @@ def agent_node(request: Request) -> str:
 
 def _checked_node(name: str) -> str:
     if len(name) > 253 or not _NODE.fullmatch(name):
-        problem = "must be letters, digits, '.', '_' and '-', at most 253"
+        problem = f"{IN_WORDS[NAME]}, at most 253 in all"
         raise invalid_request([FieldProblem(field="node", value=name, problem=problem)])
     return name
 

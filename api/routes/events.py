@@ -11,6 +11,7 @@ from api.access import Ctx, Viewer
 from api.answers import Answer, dump_json
 from api.history import HistoryFilter, HistoryReader
 from api.jobs.conversions import event_answer
+from api.patterns import EVENT_ID
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
 from api.schemas.fields import Line, ProjectName, QueryMoment
@@ -54,7 +55,7 @@ async def list_events(
     descending: Annotated[bool, Query(description="newest first")] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most events of one page")] = 100,
     last_event_id: Annotated[
-        str | None, Header(max_length=20, pattern=r"^[0-9]*$", description="resume after it")
+        str | None, Header(max_length=20, pattern=EVENT_ID, description="resume after it")
     ] = None,
 ) -> Response:
     """Return what happened, oldest first.

@@ -14,6 +14,7 @@ from api.answers import Answer
 from api.auth.roles import Principal
 from api.context import Context, context_of
 from api.jobs.selection import visible_job
+from api.patterns import EXEC_ID
 from api.problems import ProblemError
 from api.routes.agents import agent_json, agent_node
 from api.routing import StrictRoute
@@ -26,7 +27,7 @@ from scheduler.runtime.execs import ExecOutput
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
 Id = Annotated[JobId, Path(description="job id")]
-ExecId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="id of the command")]
+ExecId = Annotated[str, Path(pattern=EXEC_ID, description="id of the command")]
 
 
 @router.post(

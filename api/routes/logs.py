@@ -12,6 +12,7 @@ from api.auth.roles import Principal
 from api.context import Context
 from api.jobs.log_pieces import PIECES, line_of, next_piece, piece_lines
 from api.jobs.selection import visible_job
+from api.patterns import LOG_PLACE
 from api.routing import StrictRoute
 from api.schemas.fields import JobId
 from api.threads import in_thread
@@ -26,9 +27,7 @@ DROPPED = "x-leasehold-dropped-bytes"
 COMPLETE = "x-leasehold-complete"
 _WORDS = {True: "true", False: "false", None: "unknown"}
 #: Position up to which the caller has a stream: ATTEMPT/NODE/STREAM/OFFSET.
-Place = Annotated[
-    str, StringConstraints(pattern=r"^[0-9]{1,9}/[A-Za-z0-9._-]{1,253}/(out|err)/[0-9]{1,18}$")
-]
+Place = Annotated[str, StringConstraints(pattern=LOG_PLACE)]
 MOST_PLACES = 100
 _TEXT_ANSWER = {
     200: {

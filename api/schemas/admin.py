@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from api.auth.roles import Role
+from api.patterns import PRINTABLE
 from api.schemas.fields import (
     Flag,
     Form,
@@ -34,7 +35,7 @@ class NodeReasonIn(Form):
 
 
 Moment = Annotated[float, Field(ge=0.0, le=LATEST_S)]
-_Text = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Text = Annotated[str, Field(max_length=2000, pattern=PRINTABLE)]
 _Number = Annotated[float, Field(strict=True, ge=-1e15, le=1e15)]
 _Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
 

@@ -15,18 +15,25 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from api.patterns import (
+    ABSOLUTE_PATH,
+    CLIENT_ID,
+    DIGEST,
+    IMAGE,
+    JOB_ID,
+    LABEL_KEY,
+    NAME,
+    PRINTABLE,
+    PRINTABLE_LINES,
+    SUBJECT,
+    VARIABLE,
+    WORKER_TYPE,
+)
 from scheduler.domain.jobs.expressions import LONGEST, progress_expression
 from scheduler.domain.jobs.fields import LATEST_S, LONGEST_S, Number, Word
 from scheduler.domain.jobs.job import LARGEST_GANG
 from scheduler.errors import InputError
 
-#: No control characters at all.
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
-#: No control characters but tab and line ends: arguments may be small programs.
-PRINTABLE_LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-#: Job ids may be those of array elements, as in ``name[3]``.
-JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$"
 #: So many characters of a command in one text are split for the example in the message.
 _SHOWN_COMMAND = 200
 
@@ -81,23 +88,23 @@ def _own_variable(name: str) -> str:
 Name = Annotated[str, _text(128, NAME)]
 ProjectName = Annotated[str, _text(63, NAME)]
 NodeName = Annotated[str, _text(253, NAME)]
-Subject = Annotated[str, _text(128, r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+Subject = Annotated[str, _text(128, SUBJECT)]
 JobId = Annotated[str, _text(160, JOB_ID)]
 TokenId = Annotated[str, _text(64, NAME)]
 JobType = Annotated[str, _text(200)]
-WorkerType = Annotated[str, _text(64, r"^[A-Za-z0-9][A-Za-z0-9._:+/ -]*$")]
-ClientId = Annotated[str, _text(200, r"^[\x21-\x7e]*$")]
+WorkerType = Annotated[str, _text(64, WORKER_TYPE)]
+ClientId = Annotated[str, _text(200, CLIENT_ID)]
 Reason = Annotated[str, _text(500, shortest=0)]
 Line = Annotated[str, _text(200)]
 Argument = Annotated[str, _text(131_071, PRINTABLE_LINES, shortest=0)]
-Variable = Annotated[str, _text(128, r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_own_variable)]
-LabelKey = Annotated[str, _text(63, r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
+Variable = Annotated[str, _text(128, VARIABLE), AfterValidator(_own_variable)]
+LabelKey = Annotated[str, _text(63, LABEL_KEY)]
 LabelValue = Annotated[str, _text(255, shortest=0)]
-AbsolutePath = Annotated[str, _text(4096, r"^/[^\x00-\x1f\x7f-\x9f]*$"), AfterValidator(_no_parent)]
+AbsolutePath = Annotated[str, _text(4096, ABSOLUTE_PATH), AfterValidator(_no_parent)]
 AnyPath = Annotated[str, _text(4096), AfterValidator(_no_parent)]
 Regex = Annotated[str, _text(LONGEST), AfterValidator(_regex)]
-Digest = Annotated[str, _text(64, r"^[0-9a-f]{64}$")]
-Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+Digest = Annotated[str, _text(64, DIGEST)]
+Image = Annotated[str, _text(500, IMAGE)]
 
 Flag = Annotated[bool, Field(strict=True)]
 Workers = Annotated[int, Field(strict=True, ge=1, le=LARGEST_GANG)]

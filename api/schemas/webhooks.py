@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from api.patterns import WEB_ADDRESS
 from api.schemas.fields import Flag, Form, Name, ProjectName
 from api.schemas.values import form_of
 from scheduler.views.history_kinds import EventKind
@@ -23,7 +24,7 @@ class WebhookIn(Form):
     """A webhook to make."""
 
     name: Name = Field(description="by which it is listed, tested and deleted")
-    url: Annotated[str, Field(min_length=8, max_length=2000, pattern=r"^[\x21-\x7e]+$")] = Field(
+    url: Annotated[str, Field(min_length=8, max_length=2000, pattern=WEB_ADDRESS)] = Field(
         description="the address that it sends to, https://host/path; stored encrypted "
         "and never shown"
     )

@@ -108,7 +108,7 @@ def test_waits_between_attempts_do_not_count_as_running(job, scheduler, leasehol
 def test_what_cannot_be_done_to_a_job_that_has_ended_ends_with_6(job, scheduler, leasehold):
     ran = leasehold("set", job, "--deadline", "2001-01-01T00:00:00Z")
     assert ran.code == 2
-    assert "deadline_s is 978307200 (2001-01-01T00:00:00+00:00), which has passed" in ran.err
+    assert "--deadline is 2001-01-01T00:00:00+00:00, which has passed" in ran.err
     scheduler.do(scheduler.service.finish, job)
     for words in (["cancel"], ["hold"], ["set", "--weight", "2"]):
         ran = leasehold(words[0], job, *words[1:])
@@ -117,6 +117,25 @@ def test_what_cannot_be_done_to_a_job_that_has_ended_ends_with_6(job, scheduler,
     other = leasehold("submit", "--", "./other").out.strip()
     assert leasehold("cancel", other).code == 0
     assert leasehold("cancel", other).out == f"{other} unchanged\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--name", "a b", "must begin with a letter A-Z or a digit, and may contain letters"),
+        ("--type", "v100$", "letters, digits, '.', '_', ':', '+', '/', '-' and spaces"),
+        ("--project", "-x", "must begin with a letter A-Z or a digit"),
+        ("--label", "a b=c", "letters, digits, '.', '_', '/' and '-'"),
+        ("--env", "1A=c", "must begin with a letter A-Z or '_'"),
+    ],
+)
+def test_a_name_that_is_refused_comes_with_the_characters_it_may_have(
+    scheduler, leasehold, option, value, said
+):
+    ran = leasehold("submit", option, value, "--", "./x")
+    assert ran.code == 2
+    assert said in ran.err
+    assert "^[" not in ran.err
 
 
 def test_an_explanation_has_reason_place_and_time(job, leasehold):
