@@ -12,6 +12,7 @@ from leasehold.cli.display.output import print_json, print_remark
 from leasehold.cli.jobspec.selection import JobIds, Selector, selection_of
 from leasehold.cli.reading.times import parse_moment
 from leasehold.cli.session.remote import Json, remote
+from leasehold.cli.session.wording import reword, wording_of
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,9 +113,10 @@ def _finish(found: Bulk, done: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
+        wording = wording_of(deadline_s="--deadline")
         for acted in found["jobs"]:
             if acted["error"]:
-                print_remark(f"{acted['job_id']}: {acted['error']}")
+                print_remark(f"{acted['job_id']}: {reword(acted['error'], wording)}")
             elif acted["changed"]:
                 typer.echo(f"{acted['job_id']} {done}")
             else:

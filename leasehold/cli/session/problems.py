@@ -30,6 +30,8 @@ _MOST_FIELDS: Final = 50
 #: Fields that are moments of time; other ones that end with ``_s`` are spans.
 _MOMENTS: Final = frozenset({"deadline_s", "since_s", "until_s", "from_s"})
 _BOUND: Final = re.compile(r"(must be (?:at least|at most|more than|less than) )([0-9.e+-]+)$")
+#: In the scheduler's advice to programs.
+_HEADER: Final = "Authorization: Bearer"
 _BY_STATUS: Final[Mapping[int, type[LeaseholdError]]] = {
     400: InputError,
     401: NotPermittedError,
@@ -71,12 +73,17 @@ def error_of(
             f"{server} answered {status} and no problem that a scheduler would name; "
             "is that a Leasehold server?"
         )
-    error = problem_error({**problem, "status": status}, wording)
-    if status == 401 and not token:
-        error.add_note(
-            "no token was sent: give --token-file, LEASEHOLD_TOKEN, or one in client.toml"
-        )
-    return error
+    if status == 401 and (not token or _HEADER in str(problem.get("detail"))):
+        return NotPermittedError(_about_token(server, sent=token))
+    return problem_error({**problem, "status": status}, wording)
+
+
+def _about_token(server: str, *, sent: bool) -> str:
+    """Return how to give a token to the command line; the scheduler names the header of HTTP."""
+    ways = "with --token-file FILE, in LEASEHOLD_TOKEN, or in client.toml"
+    if not sent:
+        return f"{server} needs a token, and none was given; give one {ways}"
+    return f"{server} does not know the token: it is wrong, expired or revoked; give another {ways}"
 
 
 def problem_error(problem: Mapping[str, Any], wording: Wording = option_of) -> LeaseholdError:

@@ -123,10 +123,7 @@ def missed_deadline(deadline_s: float | None, *, now_s: float) -> str:
     if deadline_s is None or deadline_s > now_s:
         return ""
     when, now = in_words(deadline_s), in_words(now_s)
-    return (
-        f"deadline_s is {deadline_s:.17g} ({when}), which has passed (it is {now}); give a later "
-        "time, or none"
-    )
+    return f"deadline_s is {when}, which has passed (it is {now}); give a later time, or none"
 
 
 def in_words(at_s: float) -> str:

@@ -169,7 +169,7 @@ def test_weight_and_deadline_are_changed_and_a_deadline_taken_away(user: Any) ->
     assert user.get(f"/v1/jobs/{job}").json()["deadline_s"] == 3e6
     late = user.patch(f"/v1/jobs/{job}", json={"deadline_s": 100.5})
     assert late.status_code == 422
-    assert "deadline_s is 100.5 (1970-01-01T00:01:40+00:00), which has passed" in late.text
+    assert "deadline_s is 1970-01-01T00:01:40+00:00, which has passed" in late.text
     user.patch(f"/v1/jobs/{job}", json={"deadline_s": None})
     assert user.get(f"/v1/jobs/{job}").json()["deadline_s"] is None
     for nothing in ({}, {"weight": None}):

@@ -144,10 +144,13 @@ def test_tokens_that_do_not_suffice_end_with_4(serve, leasehold, monkeypatch, tm
     scheduler = serve(auth=True)
     ran = leasehold("jobs")
     assert ran.code == 4
-    assert "no token was sent" in ran.err
+    assert "needs a token, and none was given; give one with --token-file FILE" in ran.err
+    assert "Authorization" not in ran.err
     monkeypatch.setenv("LEASEHOLD_TOKEN", "lh_wrong")
     ran = leasehold("jobs")
     assert ran.code == 4
+    assert "does not know the token: it is wrong, expired or revoked; give another" in ran.err
+    assert "Authorization" not in ran.err
     assert "lh_wrong" not in ran.err
     monkeypatch.setenv("LEASEHOLD_TOKEN", scheduler.token("viewer"))
     assert leasehold("jobs").code == 0
