@@ -14,7 +14,7 @@ from scheduler.control.jobs.submit import fit_of, names_of, out_of_reach, room_o
 from scheduler.control.jobs.waiting import DEPENDENCY_FAILED
 from scheduler.control.leases.apply_commands import own_cause, with_projects
 from scheduler.control.leases.progress import keeps_steps
-from scheduler.control.leases.retries import retries_in_words
+from scheduler.control.leases.retries import BUDGETS, Category, retries_in_words
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.facts.reasons import BITS, WaitReason, reasons_in
@@ -55,7 +55,20 @@ SOMEBODY = "a user holds it"
 
 #: Texts for reasons of a job's end that need more than their one word.
 _ENDS: Mapping[str, str] = {
-    "time_limit": "it has held workers for as long as its max_run_time_s allows"
+    "time_limit": "it has held workers for as long as its max_run_time_s allows",
+    "idle": "its GPUs idled for too long",
+    "out_of_memory": "it ran out of memory",
+    DEPENDENCY_FAILED: "a job that it depends on did not complete",
+    **{
+        f"too_many_{category}": f"its leases ended by {what} more often than {BUDGETS[category]} "
+        "allows"
+        for category, what in (
+            (Category.OUT_OF_MEMORY, "too little memory"),
+            (Category.IMAGE, "failed pulls of its image"),
+            (Category.NODE_FAULT, "node faults"),
+            (Category.PREEMPTION, "preemptions"),
+        )
+    },
 }
 
 _UNBLOCKS: Mapping[WaitReason, str] = {

@@ -80,6 +80,12 @@ def kept_by_others(view: PublishedState) -> str:
     return f"; {count} running {them} workers for now, even if others are due"
 
 
+def loss_in_words(lost_s: float, leases: int) -> str:
+    """Return how much work a job has lost since it last saved some, in one lease or several."""
+    several = f" in {leases} leases in a row" if leases > 1 else ""
+    return f"{lost_s:.0f} s of work{several}"
+
+
 def lost_work(view: PublishedState, record: JobRecord) -> str:
     """Return how much of a job's work is lost, and how long it is protected therefore."""
     jobs = view.engine.jobs
@@ -91,6 +97,6 @@ def lost_work(view: PublishedState, record: JobRecord) -> str:
     lost_s = jobs["lost_s"][row]
     left_s = patience_s(np.array([lost_s]), view.engine.settings)
     return (
-        f"; it has lost {lost_s:.0f} s of work ({times} times in a row) and may therefore keep "
+        f"; it has lost {loss_in_words(lost_s, times)} and may therefore keep "
         f"workers for up to {left_s[0]:.0f} s, as the share of '{record.spec.account}' allows"
     )

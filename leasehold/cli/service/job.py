@@ -17,6 +17,7 @@ from leasehold.cli.display.output import (
     print_shown,
     table,
 )
+from leasehold.cli.display.reasons import reason_in_words, wait_in_words
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client import forms
 
-#: Reasons of a failure for which the word alone is not clear.
-REASONS: Final = {"time_limit": "stopped by --max-run-time"}
 _EVENTS: Final = 20
 
 
@@ -72,7 +71,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         print_json(found)
         return
     now_s = time.time()
-    reason = REASONS.get(found["reason"] or "", found["reason"] or "")
+    reason = reason_in_words(found["reason"])
     print_shown(
         f"{found['job_id']} is {found['status']}" + (f": {plain_cell(reason)}" if reason else ""),
         f"  {plain_cell(found['message'])}",
@@ -80,7 +79,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
     facts = (
         ("granted", cause_text(found.get("granted"))),
         ("ended", cause_text(found.get("ended"))),
-        ("also", ", ".join(found["also"])),
+        ("also", "; ".join(map(wait_in_words, found["also"]))),
         ("trouble", (found.get("trouble") or "").replace("_", " ")),
         ("unblocks", found["unblocks"]),
         ("queue", found["position"] and f"{found['position']} of {found['waiting']}"),
@@ -118,7 +117,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("project", job["project"]),
         ("owner", job["owner"]),
         ("status", job["status"]),
-        ("why", REASONS.get(job["reason"], job["reason"].replace("_", " "))),
+        ("why", reason_in_words(job["reason"])),
         ("running on", where if job["workers"] else ""),
         ("GPU use", gpu_use(job, now_s)),
         ("lease until", format_when(job["lease_deadline_s"], now_s)),

@@ -14,6 +14,7 @@ from leasehold.cli.display.output import (
     print_shown,
     table,
 )
+from leasehold.cli.display.reasons import reason_in_words
 from leasehold.cli.jobspec.selection import Labels, requested_filters, with_filters
 from leasehold.cli.reading.pairs import parse_pairs
 from leasehold.cli.reading.times import format_ago, format_span
@@ -137,7 +138,7 @@ def _row(job: Job, now_s: float) -> tuple[Any, ...]:
         own_name(job),
         own_project(job),
         job["status"],
-        "" if job["status"] == "running" else job["reason"].replace("_", " "),
+        "" if job["status"] == "running" else reason_in_words(job["reason"]),
         job["worker_type"],
         job["workers"] or job["scale_factor"],
         "" if (use := job.get("gpu_use")) is None else format_percent(use),

@@ -15,6 +15,7 @@ from leasehold.cli.display.output import (
     print_shown,
     table,
 )
+from leasehold.cli.display.reasons import reason_in_words
 from leasehold.cli.reading.times import format_ago, format_span, parse_span
 from leasehold.cli.service.jobs import own_name, own_project
 from leasehold.cli.service.nodes import nodes_table
@@ -143,7 +144,7 @@ def _waiting(jobs: list[Job], now_s: float) -> Any:
             own_name(job),
             own_project(job),
             job["scale_factor"],
-            job["reason"].replace("_", " "),
+            reason_in_words(job["reason"]),
             format_ago(job["submitted_s"], now_s),
         )
         for job in jobs

@@ -9,6 +9,7 @@ import typer
 
 from leasehold.cli import exit_codes
 from leasehold.cli.display.output import format_pairs, plain_cell, print_json_line, print_remark
+from leasehold.cli.display.reasons import reason_in_words
 from leasehold.cli.reading.times import format_clock, format_moment
 from leasehold.cli.session.outages import with_retries
 from leasehold.client import ENDED
@@ -28,7 +29,11 @@ _MOMENTS: Final = frozenset({"deadline_s", "from_s", "until_s"})
 
 def format_figures(data: dict[str, Any]) -> str:
     """Write the data of a history line on one line, moments as people read them."""
-    return format_pairs(data | {name: format_moment(data[name]) for name in _MOMENTS & data.keys()})
+    shown = data | {name: format_moment(data[name]) for name in _MOMENTS & data.keys()}
+    reason = data.get("reason")
+    if isinstance(reason, str) and "_" in reason:  # an identifier, not a user's own word
+        shown["reason"] = reason_in_words(reason)
+    return format_pairs(shown)
 
 
 def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:

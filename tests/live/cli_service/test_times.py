@@ -142,3 +142,8 @@ def test_times_in_the_history_are_written_as_people_read_them(name):
     assert shown == f"{name}={format_moment(1_795_473_421.0)} reason=late"
     assert shown.startswith(f"{name}=2026-11-2")
     assert format_figures({name: None, "lease": 3}) == "lease=3"
+
+
+def test_the_identifier_of_an_end_is_written_in_words():
+    assert format_figures({"reason": "too_many_node_fault"}) == "reason=too many node faults"
+    assert format_figures({"reason": "idle"}) == "reason=idle", "a user's own word"
