@@ -322,7 +322,7 @@ def _tell_usage(error: Any) -> int:
         return int(error.exit_code)
     context = getattr(error, "ctx", None)
     hint = "" if context is None else f"  see `{context.command_path} --help`\n"
-    said = _of_value(error) or error.format_message()
+    said = _of_value(error) or _of_missing(error) or error.format_message()
     sys.stderr.write(f"leasehold: {_one_line(said)}\n{hint}")
     return int(error.exit_code)
 
@@ -341,6 +341,17 @@ def _of_value(error: Any) -> str:
     # The type of ``--limit x`` has no bounds.
     limits = {key: f"{bound:g}" for key, bound in fault.get("ctx", {}).items() if key in _BOUNDS}
     return f"{name} is '{fault['input']}'; give {wanted.format(**limits)}"
+
+
+def _of_missing(error: Any) -> str:
+    """Return the missing option and its help; empty if the fault is another."""
+    param = getattr(error, "param", None)
+    use = getattr(param, "help", None)
+    if type(error).__name__ != "MissingParameter" or param is None or not use:
+        return ""
+    if param.param_type_name == "argument":
+        return ""
+    return f"{param.opts[0]} is missing: {use[0].lower()}{use[1:].rstrip('.')}"
 
 
 def _sentences(said: str) -> str:

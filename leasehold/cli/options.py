@@ -10,7 +10,8 @@ from scheduler.errors import ParameterError
 
 Trace: TypeAlias = Annotated[str, typer.Argument(help="The trace: a file in any known format.")]
 Throughputs: TypeAlias = Annotated[
-    str, typer.Option("--throughputs", help="Throughput table: native CSV or Gavel's JSON.")
+    str,
+    typer.Option("--throughputs", help="Throughput table: native CSV, Gavel's JSON, or bundled."),
 ]
 ClusterSpec: TypeAlias = Annotated[
     str, typer.Option("--cluster", help="A spec such as v100:36,p100:36,k80:36, or a YAML file.")
