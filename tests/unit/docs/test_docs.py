@@ -54,6 +54,13 @@ def test_every_option_is_in_the_reference(name):
         assert f"{option}" in reference, f"{name} {option}"
 
 
+def test_the_table_of_commands_has_every_command():
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    table = reference.partition("| command | effect |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| \[(.+?)\]\(", table, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)} == set(COMMANDS)
+
+
 def _options(command) -> set[str]:
     children = getattr(command, "commands", {})
     if children:
