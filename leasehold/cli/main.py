@@ -262,7 +262,7 @@ COMMANDS = {
 app = typer.Typer(
     name="leasehold",
     cls=lazy_group(COMMANDS),
-    help="Share a cluster of unlike GPUs among training and inference jobs.",
+    help="Share a cluster of unlike GPUs among training jobs.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -283,7 +283,7 @@ def root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Share a cluster of unlike GPUs among training and inference jobs."""
+    """Share a cluster of unlike GPUs among training jobs."""
 
 
 def main() -> int:

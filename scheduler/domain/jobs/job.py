@@ -49,7 +49,7 @@ class JobStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One submitted training run or inference service.
+    """One submitted training run, or another program with an end.
 
     Attributes:
         job_id: unique name.
