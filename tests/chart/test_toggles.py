@@ -178,6 +178,17 @@ def test_the_administrators_token_is_made_or_given(minimal):
     assert reference["valueFrom"]["secretKeyRef"] == {"name": "mine", "key": "admin"}
 
 
+def test_the_keys_of_secret_variables_come_from_a_secret(minimal):
+    assert "secret-keys" not in volumes(minimal.pod())
+    assert "secrets" not in tomllib.loads(configuration(minimal))
+    given = render(scheduler__secretKeys__existingSecret="mine", scheduler__secretKeys__key="all")
+    keys = volumes(given.pod())["secret-keys"]["secret"]
+    assert (keys["secretName"], keys["items"]) == ("mine", [{"key": "all", "path": "keys"}])
+    (mount,) = [m for m in given.container()["volumeMounts"] if m["name"] == "secret-keys"]
+    file = tomllib.loads(configuration(given))["secrets"]["key_file"]
+    assert file == f"{mount['mountPath']}/keys"
+
+
 def test_tls_reaches_the_server_the_probes_the_agents_and_the_test(minimal, ha):
     parsed = tomllib.loads(configuration(ha))
     assert parsed["server"]["tls_cert"] == "/etc/leasehold/tls/tls.crt"

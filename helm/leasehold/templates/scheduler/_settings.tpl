@@ -34,6 +34,9 @@
        two nodes may differ: a successor reads the deadlines that its predecessor's clock has set. */ -}}
 {{- $_ := set $chart "leases" (dict "margin_s" 10) -}}
 {{- end -}}
+{{- if dig "secretKeys" "existingSecret" "" $v.scheduler -}}
+{{- $_ := set $chart "secrets" (dict "key_file" "/etc/leasehold/secret-keys/keys") -}}
+{{- end -}}
 {{- if $v.scheduler.migrations.hook -}}
 {{- $_ := set $chart "store" (dict "migrate" false) -}}
 {{- end -}}
