@@ -170,7 +170,7 @@ def test_a_deadline_that_has_passed_is_not_taken(live):
         past_s = stage.clock.now_s() - 1.0
         (late,) = await stage.do(change(["a"], actor="boss", weight=2.0, deadline_s=past_s))
         assert (late.changed, late.code) == (False, "invalid")
-        assert f"deadline_s is {past_s:g} (" in late.error
+        assert "deadline_s is 1970-01-01T00:00:" in late.error
         assert stage.row("a").weight == 1.0
         # Its own, which has passed meanwhile, is no change.
         own_s = stage.row("a").deadline_s

@@ -362,7 +362,7 @@ def test_a_deadline_that_has_passed_is_refused_unless_the_job_is_known_already(l
         assert (again.job_id, again.refusal) == (first.job_id, "")
         (late,) = await stage.submit(replace(item, client_id="b"))
         assert late.code == "invalid"
-        assert f"deadline_s is {soon_s:g} (" in late.refusal
+        assert "deadline_s is 1970-01-01T00:00:" in late.refusal
         assert "has passed" in late.refusal
 
     live(story)
