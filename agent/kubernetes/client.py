@@ -229,6 +229,18 @@ class KubernetesClient:
         """Create a Secret; raises as ``create_pod``."""
         return await self._create("secrets", secret)
 
+    async def create_lease(self, lease: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a Lease of Kubernetes, which is no lease of ours; raises as ``create_pod``."""
+        return await self._create("leases", lease)
+
+    async def lease(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return a Lease of Kubernetes.
+
+        Raises:
+            MissingError: there is no such Lease.
+        """
+        return await self._json("GET", f"{_objects(namespace, 'leases')}/{quote(name)}")
+
     async def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return a pod.
 
@@ -355,8 +367,7 @@ class KubernetesClient:
             raise KubernetesUnreachableError(f"{what}: no answer ({_words(error)})") from error
 
     async def _create(self, what: str, item: Mapping[str, Any]) -> dict[str, Any]:
-        namespace = quote(item["metadata"]["namespace"])
-        path = f"/api/v1/namespaces/{namespace}/{what}"
+        path = _objects(item["metadata"]["namespace"], what)
         return await self._json("POST", path, {"fieldManager": FIELD_MANAGER}, dict(item))
 
     async def _json(
@@ -475,7 +486,8 @@ def _pods(namespace: str) -> str:
 
 
 def _objects(namespace: str, kind: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace)}/{kind}" if namespace else f"/api/v1/{kind}"
+    group = "/apis/coordination.k8s.io/v1" if kind == "leases" else "/api/v1"
+    return f"{group}/namespaces/{quote(namespace)}/{kind}" if namespace else f"{group}/{kind}"
 
 
 def _status(text: bytes) -> dict[str, Any]:

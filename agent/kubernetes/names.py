@@ -92,6 +92,11 @@ def service_name(job_id: str, attempt: int) -> str:
     return _bounded(job_id, f"-{attempt}")
 
 
+def owner_name(instance: str) -> str:
+    """Return the name of the object that owns an installation's pods; the chart's Role has it."""
+    return f"leasehold-pods-{_digest(instance)}"
+
+
 def label_value(text: str) -> str:
     """Return a text as a label's value: unfit characters are replaced and a hash is added."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")

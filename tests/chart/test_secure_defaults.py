@@ -9,6 +9,7 @@ import pytest
 from chart_rendering import environment, render, volumes
 from test_toggles import POSTGRESQL, rules
 
+from agent.kubernetes.names import owner_name
 from agent.kubernetes.node.foreign_pods import SHARDS
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
@@ -83,6 +84,21 @@ def test_the_admission_policies_are_for_the_agents_account_in_the_jobs_namespace
     assert plain["validationActions"] == ["Deny"]
     off = render(admissionPolicy__enabled=False)
     assert not off.kinds & {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+
+
+def test_agents_read_and_make_one_lease_only_that_which_owns_their_pods(everything):
+    told = environment(everything.container("DaemonSet", "-gpu"))
+    name = owner_name(told["LEASEHOLD_INSTANCE"]["value"])
+    role = everything.one("Role", "gpus-shared-gpus-agent")
+    read = [rule for rule in role["rules"] if rule["resources"] == ["leases"]]
+    assert [(rule.get("resourceNames"), rule["verbs"]) for rule in read] == [
+        (None, ["create"]),
+        ([name], ["get"]),
+    ]
+    policy = everything.one("ValidatingAdmissionPolicy", "-job-objects")["spec"]
+    kinds = [rule["resources"] for rule in policy["matchConstraints"]["resourceRules"]]
+    assert ["leases"] in kinds
+    assert any(f"name == '{name}'" in one["expression"] for one in policy["validations"])
 
 
 @pytest.mark.parametrize(

@@ -328,6 +328,8 @@ def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(every
         ("pods/log", "get"),
         ("services", "create"),
         ("secrets", "create"),
+        ("leases", "create"),
+        ("leases", "get"),
         ("namespaces", "get"),
     }
     assert rules(everything.one("ClusterRole", "-agent")) == {("nodes", "get")}

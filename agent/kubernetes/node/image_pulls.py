@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.clock import lease_clock_s
 from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
 from agent.kubernetes.names import AGENT, HASH_DIGITS, INSTANCE, MANAGED_BY, OWN, label_value
+from agent.kubernetes.pods.owner import PodOwner
 from agent.kubernetes.pods.pods import HOSTNAME, USER
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class ImagePuller:
         self._client, self._node, self._settings = client, node, settings
         self._node_object, self._hostname = node_object, hostname
         self._look_every_s = look_every_s
+        self._owner = PodOwner(client=client, settings=settings, note=lambda _, __: None)
         self._wanted: tuple[DesiredImage, ...] = ()
         self._news = asyncio.Event()
         #: image -> the earliest time of its next pull, on the lease clock.
@@ -221,6 +223,7 @@ class ImagePuller:
             image, node=self._node, hostname=self._hostname(), settings=self._settings
         )
         namespace, name = self._settings.namespace, pod["metadata"]["name"]
+        await self._owner.take(pod)
         self._swept = False  # until the pod is deleted
         try:
             made = await self._client.create_pod(pod)

@@ -23,6 +23,7 @@ from agent.kubernetes.names import (
     pod_name,
     uid_of,
 )
+from agent.kubernetes.pods.owner import PodOwner
 from agent.kubernetes.pods.pods import build_secret, build_service
 from agent.kubernetes.pods.record import asked_for
 from scheduler.domain.lease_life import EndReason
@@ -70,6 +71,7 @@ class PodRequests:
         self._client, self._node, self._settings, self._pod_of = client, node, settings, pod_of
         self._see, self._note, self._on_change = see, note, on_change
         self._trouble_s, self._force_after_s = trouble_s, force_after_s
+        self._owner = PodOwner(client=client, settings=settings, note=note)
 
     async def make(self, record: PodRecord) -> None:
         """Create the missing objects of a lease at the API server."""
@@ -80,6 +82,7 @@ class PodRequests:
 
     async def _create(self, record: PodRecord) -> None:
         pod = self._pod_of(record)
+        await self._owner.take(pod)
         first, record.asked = not record.asked, True
         if first:
             record.save()  # before: if this agent dies now, the next one must not create it again

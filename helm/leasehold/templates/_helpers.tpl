@@ -26,6 +26,16 @@
 {{- printf "%s-%s-%s" $root.Release.Namespace (include "leasehold.fullname" $root) (index . 1) -}}
 {{- end -}}
 
+{{/* Name of the installation in labels of pods: another release may use the same namespace for its jobs. */}}
+{{- define "leasehold.instance" -}}
+{{- printf "%s.%s" .Release.Namespace (include "leasehold.fullname" .) | trunc 63 -}}
+{{- end -}}
+
+{{/* Name of the Lease that owns the pods of jobs, as agents compute it. */}}
+{{- define "leasehold.podOwner" -}}
+{{- printf "leasehold-pods-%s" (include "leasehold.instance" . | sha256sum | trunc 8) -}}
+{{- end -}}
+
 {{- define "leasehold.schedulerAccount" -}}
 {{- $account := .Values.scheduler.serviceAccount -}}
 {{- $account.create | ternary (default (include "leasehold.nameOf" (list . "scheduler")) $account.name) $account.name -}}

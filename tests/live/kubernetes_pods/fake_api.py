@@ -40,7 +40,7 @@ class FakeApi:
     def __init__(self, node):
         self.nodes = {node["metadata"]["name"]: node}
         self.pods, self.services, self.secrets, self.logs = {}, {}, {}, {}
-        self.config_maps, self.namespaces = {}, {}
+        self.config_maps, self.namespaces, self.leases = {}, {}, {}
         self.version, self.oldest, self.history = 100, 0, []
         self.news = asyncio.Event()
         #: (method, text in path) -> list of responses to give instead, first come first served.
@@ -113,6 +113,15 @@ class FakeApi:
     def vanish(self, name):
         self.record("DELETED", self.pods.pop(name))
 
+    def collect(self):
+        """Request the deletion of pods whose owner is gone, as the garbage collector does."""
+        uids = {item["metadata"]["uid"] for item in self.leases.values()}
+        for pod in self.pods.values():
+            owners = pod["metadata"].get("ownerReferences", [])
+            if owners and all(owner["uid"] not in uids for owner in owners):
+                pod["metadata"]["deletionTimestamp"] = now()
+                self.record("MODIFIED", pod)
+
     def creations(self):
         return [r for r in self.requests if r[0] == "POST" and r[1].endswith("/pods")]
 
@@ -120,6 +129,7 @@ class FakeApi:
 
     def app(self):
         base = "/api/v1/namespaces/{namespace}"
+        leases = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         return Starlette(
             routes=[
                 Route("/api/v1/nodes/{name}", self.get_node),
@@ -131,6 +141,8 @@ class FakeApi:
                 Route(base + "/pods", self.create_pod, methods=["POST"]),
                 Route(base + "/services", self.create_service, methods=["POST"]),
                 Route(base + "/secrets", self.create_secret, methods=["POST"]),
+                Route(leases, self.create_lease, methods=["POST"]),
+                Route(leases + "/{name}", self.get_lease),
                 Route(base + "/pods/{name}", self.get_pod),
                 Route(base + "/pods/{name}", self.patch_pod, methods=["PATCH"]),
                 Route(base + "/pods/{name}", self.delete_pod, methods=["DELETE"]),
@@ -285,6 +297,24 @@ class FakeApi:
             return failure(409, "AlreadyExists", f'secrets "{name}" already exists')
         self.secrets[name] = secret
         return JSONResponse(secret, 201)
+
+    async def get_lease(self, request):
+        if (bad := self.check(request)) is not None:
+            return bad
+        found = self.leases.get(request.path_params["name"])
+        return JSONResponse(found) if found else failure(404, "NotFound", "no such lease")
+
+    async def create_lease(self, request):
+        item = await request.json()
+        if (bad := self.check(request)) is not None:
+            return bad
+        name = item["metadata"]["name"]
+        if name in self.leases:
+            return failure(409, "AlreadyExists", f'leases "{name}" already exists')
+        self.version += 1
+        item["metadata"]["uid"] = f"uid-{name}-{self.version}"
+        self.leases[name] = item
+        return JSONResponse(item, 201)
 
     async def get_pod(self, request):
         if (bad := self.check(request)) is not None:
