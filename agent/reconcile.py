@@ -124,10 +124,17 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renew:
-    """Move a running lease's deadline."""
+    """Move a running lease's deadline.
+
+    Attributes:
+        lease_id: its id.
+        deadline_s: on the agent's clock.
+        secret_env: its secret variables, which an adopted lease has lost.
+    """
 
     lease_id: int
     deadline_s: float
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +307,9 @@ def _wind_down(
     actions: list[Action] = []
     deadline_s = lease.deadline_s if want is None else want.deadline_s
     if deadline_s != lease.deadline_s:
-        actions.append(Renew(lease_id=lease.lease_id, deadline_s=deadline_s))
+        secret_env = {} if want is None else want.lease.secret_env
+        renewed_to = Renew(lease_id=lease.lease_id, deadline_s=deadline_s, secret_env=secret_env)
+        actions.append(renewed_to)
     term_at = deadline_s - margin_s - lease.grace_s
     if now_s >= term_at:
         renewed = replace(lease, deadline_s=deadline_s)

@@ -14,6 +14,7 @@ import math
 import random
 import secrets
 import shutil
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,7 @@ from agent.kubernetes.names import lease_of, pod_name, pod_selector, uid_of
 from agent.kubernetes.node.image_pulls import ImagePuller
 from agent.kubernetes.node.watch import NodeWatch
 from agent.kubernetes.pods.code import check_awaited, the_code
-from agent.kubernetes.pods.ends import StartBounds, stalled_launch, start_failure
+from agent.kubernetes.pods.ends import StartBounds
 from agent.kubernetes.pods.exec import PodCommand
 from agent.kubernetes.pods.logs import read_output
 from agent.kubernetes.pods.pods import PodPlace, build_pod
@@ -286,6 +287,8 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
             return
         if isinstance(action, Renew):
             record.deadline_s = action.deadline_s
+            if action.secret_env and not record.runs():  # an adopted pod may still need them
+                record.lease = replace(record.lease, secret_env=action.secret_env)
         elif isinstance(action, Notice):
             self._endpoint.notify(record.lease.lease_id, action.by_s if action.on else None)
         elif isinstance(action, Terminate):
@@ -468,9 +471,6 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         """Find out whether a lease has ended."""
         if record.end is not None:
             return
-        look = record.look
-        if look is None:
-            return
         if record.over:
             if record.awaits_node:
                 record.poke.set()
@@ -478,14 +478,8 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
                 record.close()
                 self._on_change()
             return
-        waited_s = 0.0 if record.troubled_s is None else lease_clock_s() - record.troubled_s
-        end = start_failure(look, waited_s=waited_s, most_s=self._bounds.trouble_s)
-        word, message = look.reason_code, look.message
-        late = stalled_launch(look, waited_s=lease_clock_s() - record.step_s, bounds=self._bounds)
-        if late is not None:
-            end, (word, message) = EndReason.LOST, late
-        if end is not None:
-            self._give_up(record, end, word, message)
+        if fault := record.start_fault(self._bounds):
+            self._give_up(record, *fault)
 
     def _give_up(self, record: PodRecord, end: EndReason, word: str, message: str) -> None:
         """End a lease that cannot start, once its pod is gone and its workers are free."""
@@ -565,10 +559,10 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
             return False
         if record.terminated_s is not None or record.kill_s is not None:
             await self._requests.end(record)
-        elif record.pod is None or record.lease.secret_env:  # the first try failed
-            await self._requests.make(record)
         elif record.look is not None and record.look.job_over and record.look.others:
             await self._requests.delete(record)
+        else:
+            await self._requests.make(record)
         return False
 
     def _take_error(self, record: PodRecord, error: KubernetesError) -> None:

@@ -225,6 +225,14 @@ class KubernetesClient:
         """Create a Service; raises as ``create_pod``."""
         return await self._create("services", service)
 
+    async def service(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return a Service.
+
+        Raises:
+            MissingError: there is no such Service.
+        """
+        return await self._json("GET", f"{_objects(namespace, 'services')}/{quote(name)}")
+
     async def create_secret(self, secret: Mapping[str, Any]) -> dict[str, Any]:
         """Create a Secret; raises as ``create_pod``."""
         return await self._create("secrets", secret)

@@ -38,6 +38,8 @@ LEASE_JSON: Final = OWN + "lease-json"
 ENDING: Final = OWN + "ending"
 #: The value of the last one if the job itself has ended, and only other containers are left.
 JOB_ENDED: Final = "the job has ended"
+#: The replacement of the name of a Secret with a pod's secret variables.
+HIDDEN: Final = "***"
 _SECRET_OF_POD: Final = re.compile(r"[a-z0-9][a-z0-9.-]*-\d+-\d+-[0-9a-f]{20}(?![a-z0-9-])")
 
 
@@ -71,7 +73,7 @@ def names_secret_of_pod(text: str) -> bool:
 
 def without_secrets_of_pods(text: str) -> str:
     """Return a text with the names of such Secrets replaced."""
-    return _SECRET_OF_POD.sub("***", text)
+    return _SECRET_OF_POD.sub(HIDDEN, text)
 
 
 def uid_of(pod: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from scheduler.control.leases.retries import BUDGETS, Category, retries_in_words
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.facts.reasons import BITS, WaitReason, reasons_in
-from scheduler.domain.facts.troubles import REMEDIES, trouble_of
+from scheduler.domain.facts.troubles import REFUSED, REMEDIES, trouble_of
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease_life import RevokeReason
 from scheduler.engine.tables.jobs import HELD, NONE
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.jobs.submit import Room
     from scheduler.control.state.jobs import JobRecord
-    from scheduler.control.state.leases import LiveLease
+    from scheduler.control.state.leases import LiveLease, Member
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import JobRow
 
@@ -286,7 +286,7 @@ def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
     }
     words = next((m.trouble for m in live.members if m.trouble[0]), ("", ""))
     trouble = trouble_of(*words)
-    verb = "is being started" if troubles else "runs"
+    verb = "is being started" if any(map(_is_starting, live.members)) else "runs"
     message = (
         f"it {verb} on {live.workers_in_words} "
         f"on {where}, attempt {live.lease.attempt}{leaving}"
@@ -304,6 +304,12 @@ def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
         granted=own_cause(view, record.job_id, live.cause),
         ended=None if live.notice is None else with_projects(view, live.notice),
     )
+
+
+def _is_starting(member: Member) -> bool:
+    """Return whether a member's trouble keeps it from starting; a running one may have some too."""
+    refused = member.ran and trouble_of(*member.trouble) in REFUSED
+    return bool(member.trouble[0]) and not refused
 
 
 def keeps_nothing(view: PublishedState, job_id: str) -> bool:

@@ -326,6 +326,7 @@ def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(every
     assert granted == {
         *(("pods", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
         ("pods/log", "get"),
+        ("services", "get"),
         ("services", "create"),
         ("secrets", "create"),
         ("leases", "create"),

@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.disk import is_full
 from agent.kubernetes.names import LEASE_JSON, lease_annotations, pod_name
-from agent.kubernetes.pods.ends import Orders, PodLook, end_of, look_at, taken_away
+from agent.kubernetes.pods.ends import (
+    Orders,
+    PodLook,
+    end_of,
+    look_at,
+    stalled_launch,
+    start_failure,
+    taken_away,
+)
 from agent.kubernetes.templates.template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.logs.job_output import write_json
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
     from pathlib import Path
 
+    from agent.kubernetes.pods.ends import StartBounds
     from scheduler.protocol.desired import DesiredLease
 
 #: How long an agent without a lease's file assumes that it holds: until the scheduler has surely
@@ -65,6 +75,10 @@ class PodRecord(LeaseRecord):
             message.
         launch: (seconds of the image, until its start, until it was ready) once it has started.
         devices: its accelerators, as the node or the agent assigned them.
+        lacks: why an object that belongs to its pod cannot be made, as a word and a message; None
+            if it lacks none.
+        secret_made: the Secret with its secret variables was made, as far as this agent knows.
+        service_due_s: when the Service of its gang is checked next, on the lease clock.
         pull_fault: why the last pull of its image failed; empty if none has.
         poke: set when there may be something to do.
     """
@@ -88,6 +102,9 @@ class PodRecord(LeaseRecord):
     hopeless: tuple[EndReason, str, str] | None = None
     launch: tuple[float | None, float, float | None] | None = None
     devices: tuple[str, ...] = ()
+    lacks: tuple[str, str] | None = None
+    secret_made: bool = False
+    service_due_s: float = -math.inf
     pull_fault: str = ""
     poke: asyncio.Event = field(default_factory=asyncio.Event)
     _look: PodLook | None = field(default=None, init=False)
@@ -237,6 +254,26 @@ class PodRecord(LeaseRecord):
         if end is EndReason.COMPLETED and total is not None:
             self.tenant.steps_live = self.tenant.steps_done = total
 
+    def start_fault(self, bounds: StartBounds) -> tuple[EndReason, str, str] | None:
+        """Return how a lease ends whose pod cannot start: end, word and message.
+
+        Args:
+            bounds: how long the steps of its launch may take.
+
+        Returns:
+            None while it may start, or if it has started.
+        """
+        look, now_s = self.look, lease_clock_s()
+        if look is None:
+            return None
+        waited_s = 0.0 if self.troubled_s is None else now_s - self.troubled_s
+        if stalled := stalled_launch(look, waited_s=now_s - self.step_s, bounds=bounds):
+            return EndReason.LOST, *stalled
+        end = start_failure(look, waited_s=waited_s, most_s=bounds.trouble_s)
+        if end is not None and self.lacks is not None:
+            return EndReason.LOST, *self.lacks  # the job is not to blame for what it lacks
+        return None if end is None else (end, look.reason_code, look.message)
+
     def fail(self, error: Exception) -> None:
         """Delete the pod of a lease that the agent has failed at."""
         if not self.failure and self.end is None:
@@ -262,6 +299,9 @@ class PodRecord(LeaseRecord):
         self.take_watched()
         look = self.look
         image_s, launch_s, ready_s = self.launch or (None, None, None)
+        word, message = self.reason_code, self.message
+        if self.end is None and self.lacks is not None:
+            word, message = self.lacks
         return LeaseReport(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
@@ -272,8 +312,8 @@ class PodRecord(LeaseRecord):
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
             learning=self.tenant.learning,
             started_s=None if look is None else look.started_s,
-            message=self.message,
-            reason_code=self.reason_code,
+            message=message,
+            reason_code=word,
             image_s=image_s,
             launch_s=launch_s,
             ready_s=ready_s,
@@ -309,6 +349,7 @@ def record_of_pod(
         file=folder / f"{lease.lease_id}.json",
         boot=boot,
         deadline_s=lease_clock_s() + UNKNOWN_TERM_S + lease.grace_s,
+        secret_made=True,  # if not, the kubelet will miss it
     )
     try:
         record.see(pod)

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import math
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,8 @@ from agent.kubernetes.names import (
     pod_name,
     uid_of,
 )
+from agent.kubernetes.pods.belongings import Belongings
 from agent.kubernetes.pods.owner import PodOwner
-from agent.kubernetes.pods.pods import build_secret, build_service
 from agent.kubernetes.pods.record import asked_for
 from scheduler.domain.lease_life import EndReason
 
@@ -72,13 +71,16 @@ class PodRequests:
         self._see, self._note, self._on_change = see, note, on_change
         self._trouble_s, self._force_after_s = trouble_s, force_after_s
         self._owner = PodOwner(client=client, settings=settings, note=note)
+        self._belongings = Belongings(
+            client=client, settings=settings, note=note, on_change=on_change
+        )
 
     async def make(self, record: PodRecord) -> None:
         """Create the missing objects of a lease at the API server."""
         if record.pod is None:
             await self._create(record)
         else:
-            await self._keep_secrets(record)
+            await self._belongings.keep(record)
 
     async def _create(self, record: PodRecord) -> None:
         pod = self._pod_of(record)
@@ -103,8 +105,7 @@ class PodRequests:
             self._see(record, made, False)
         record.unseen |= bool(self._lost_labels(record, made))
         self._note("create", "")
-        await self._keep_secrets(record)
-        await self._serve_gang(record)
+        await self._belongings.keep(record)
 
     async def unlisted(
         self, folder: Path, known: Container[int]
@@ -155,19 +156,6 @@ class PodRequests:
         wanted = lease_labels(record.lease, node=self._node, instance=self._settings.instance)
         return {name: value for name, value in wanted.items() if has.get(name) != value}
 
-    async def _keep_secrets(self, record: PodRecord) -> None:
-        """Create the Secret that the pod waits for, and which is deleted with it."""
-        secret = build_secret(
-            record.lease,
-            secret=record.tenant.secret,
-            owner_uid=record.uid,
-            settings=self._settings,
-        )
-        if secret is not None:
-            with contextlib.suppress(ExistsError):
-                await self._client.create_secret(secret)
-            record.lease = replace(record.lease, secret_env={})  # needed no more
-
     async def _replace(self, record: PodRecord, other: Mapping[str, Any]) -> None:
         """Handle a pod of another lease under our name, such as of a restored database."""
         record.reason_code = "AlreadyExists"
@@ -178,14 +166,6 @@ class PodRequests:
             record.close(EndReason.LOST, record.message)
         self._on_change()
         _log.warning("%s (%s)", record.message, lease_of(other))
-
-    async def _serve_gang(self, record: PodRecord) -> None:
-        if record.lease.rank:
-            return
-        service = build_service(record.lease, owner_uid=record.uid, settings=self._settings)
-        if service is not None:
-            with contextlib.suppress(ExistsError):
-                await self._client.create_service(service)
 
     async def end(self, record: PodRecord) -> None:
         """Delete a lease's pod, or find out that there never was one."""

@@ -18,7 +18,7 @@ from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.facts import events as ev
-from scheduler.domain.facts.troubles import trouble_of
+from scheduler.domain.facts.troubles import REFUSED, trouble_of
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ConflictError, InputError
 from scheduler.protocol.desired import NODE_NAME
@@ -474,9 +474,14 @@ def _heed_progress(
 def _heed_trouble(
     transaction: Transaction, live: LiveLease, member: Member, lease: LeaseReport
 ) -> None:
-    """Record the trouble that keeps a lease from starting, once for each kind."""
-    starting = lease.state is LeasePhase.STARTING
-    words = (lease.reason_code, lease.message) if starting else ("", "")
+    """Record the trouble that keeps a lease from starting, once for each kind.
+
+    A running lease has trouble if its gang cannot meet: its Service is refused.
+    """
+    words = (lease.reason_code, lease.message)
+    lacking = lease.state is LeasePhase.RUNNING and trouble_of(*words) in REFUSED
+    if lease.state is not LeasePhase.STARTING and not lacking:
+        words = ("", "")
     before, member.trouble = member.trouble, words
     trouble = trouble_of(*words)
     if trouble is not None and trouble is not trouble_of(*before):

@@ -54,8 +54,8 @@ class Member:
         since: the node's revision with which ``wanted`` was published last.
         leave_by_s: by when it must leave because another part of the gang has left; None: it stays.
         end: how it ended; None before.
-        trouble: the trouble that keeps it from starting: a word such as Kubernetes uses, and a
-            text.
+        trouble: what keeps it from starting, or its gang from meeting: a word such as Kubernetes
+            uses, and a text.
         progress_problem: why the steps of its processes cannot be read; empty if they can.
         launched: whether the node has reported the times of its launch.
         untold: why it cannot be sent to the node; empty if it can.

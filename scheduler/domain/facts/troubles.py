@@ -160,6 +160,12 @@ _REFUSED: Final = (
     ('user "', Trouble.PERMISSION),
 )
 
+#: Troubles with making an object at the API server.
+REFUSED: Final = frozenset(
+    {Trouble.QUOTA, Trouble.ADMISSION, Trouble.POD_SECURITY, Trouble.WEBHOOK_DOWN}
+    | {Trouble.PERMISSION, Trouble.NAMESPACE, Trouble.API_DOWN}
+)
+
 #: Remedies.
 REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
     {

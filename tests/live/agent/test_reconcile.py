@@ -120,6 +120,12 @@ def test_a_renewal_in_time_takes_the_notice_back():
     )
 
 
+def test_a_renewal_brings_secret_variables_which_an_adopted_lease_has_lost():
+    (renewal,) = _decide(_view(_lease(secret_env={"TOKEN": "hunter2"})), _held(_lease(), 20.0))
+    assert renewal == Renew(lease_id=1, deadline_s=100.0, secret_env={"TOKEN": "hunter2"})
+    assert "hunter2" not in repr(renewal)
+
+
 def test_a_renewal_after_sigterm_changes_nothing():
     held = _held(_lease(), noticed=True, terminated_s=96.0)
     assert _decide(_view(_lease(), at_s=97.0), held, now_s=97.0) == ()

@@ -140,6 +140,7 @@ class FakeApi:
                 Route(base + "/pods", self.list_pods),
                 Route(base + "/pods", self.create_pod, methods=["POST"]),
                 Route(base + "/services", self.create_service, methods=["POST"]),
+                Route(base + "/services/{name}", self.get_service),
                 Route(base + "/secrets", self.create_secret, methods=["POST"]),
                 Route(leases, self.create_lease, methods=["POST"]),
                 Route(leases + "/{name}", self.get_lease),
@@ -287,6 +288,12 @@ class FakeApi:
             return failure(409, "AlreadyExists", f'services "{name}" already exists')
         self.services[name] = service
         return JSONResponse(service, 201)
+
+    async def get_service(self, request):
+        if (bad := self.check(request)) is not None:
+            return bad
+        found = self.services.get(request.path_params["name"])
+        return JSONResponse(found) if found else failure(404, "NotFound", "no such service")
 
     async def create_secret(self, request):
         secret = await request.json()

@@ -36,6 +36,7 @@ def test_a_pod_waits_for_a_secret_that_belongs_to_it(play, make_lease, tmp_path)
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert files
         assert [path for path in files if PASSWORD in path.read_text()] == []
+        stage.api.run("job1-1-0")  # its container has the variables now
         (record,) = stage.backend._records.values()
         await stage.until(lambda: not record.lease.secret_env)
 

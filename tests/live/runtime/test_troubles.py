@@ -59,6 +59,28 @@ def test_what_keeps_a_pod_from_starting_is_told_once_for_each_kind(live):
     live(story)
 
 
+def test_a_running_job_whose_gang_cannot_meet_says_what_the_api_server_refuses(live):
+    async def story(stage):
+        talk = Talk(stage)
+        await stage.job(total_steps=50.0)
+        running = {"state": LeasePhase.RUNNING}
+        await talk.say(**running, reason_code="EvictionByEvictionAPI", message="drained")
+        assert (await stage.explanation()).trouble is None, "its end will say so"
+        full = "services is forbidden: exceeded quota: few"
+        for _ in range(2):
+            await talk.say(**running, reason_code="QuotaExceeded", message=full)
+        found = await stage.explanation()
+        assert (found.status, found.trouble) == ("running", Trouble.QUOTA)
+        assert found.message.startswith("it runs on")
+        assert f"n0: QuotaExceeded: {full}" in found.message
+        (line,) = stage.history("lease_waits")
+        assert (line.data["code"], line.data["trouble"]) == ("QuotaExceeded", "quota")
+        await talk.say(**running)
+        assert (await stage.explanation()).trouble is None
+
+    live(story)
+
+
 def test_what_ended_a_lease_is_explained_while_the_job_waits_and_after_a_restart(live):
     async def story(stage):
         talk = Talk(stage)
