@@ -218,6 +218,7 @@ Trouble: TypeAlias = Literal[
     "gated",
     "quota",
     "admission",
+    "own_container",
     "pod_security",
     "webhook_down",
     "permission",

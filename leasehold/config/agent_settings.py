@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping  # noqa: TC003  the annotations are read at run time
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from agent.settings import ReportSettings
 from leasehold.config.backend_names import unknown_backend
 from scheduler.operator_settings import setting
 
+#: A figure of one of our own containers in pods.
+FIGURE: Final = re.compile(
+    r"(requests|limits)\.(cpu|memory)=\d+(\.\d+)?(e\d+|[num]|k|[MGTPE]|[KMGTPE]i)?"
+)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -65,11 +70,21 @@ class PodsSection:
         "Image with this program, for the container that ends a pod if its agent is gone.",
         variables=("LEASEHOLD_GUARD_IMAGE",),
     )
+    guard_resources: tuple[str, ...] = setting(
+        (),
+        "Requests and limits of that container, as NAME=QUANTITY; without: requests.cpu=5m, "
+        "requests.memory=24Mi, limits.cpu=200m, limits.memory=64Mi.",
+    )
     code_image: str = setting(
         "",
         "Image with this program, for the container that brings uploaded code into a pod; jobs "
         "that come with code are refused without it.",
         variables=("LEASEHOLD_CODE_IMAGE",),
+    )
+    code_resources: tuple[str, ...] = setting(
+        (),
+        "Requests and limits of that container; without: requests.cpu=5m, requests.memory=32Mi, "
+        "limits.cpu=1, limits.memory=256Mi.",
     )
     code_volume_bytes: int = setting(
         2**30,
@@ -198,10 +213,25 @@ def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
     if counted not in {"", "watch"} and counted.count("/") != 1:
         place = f"{origins['kubernetes.foreign_pods']}: kubernetes.foreign_pods"
         problems.append(f"{place}: '{counted}' is not valid; give watch, or NAMESPACE/NAME")
+    problems += _problems_of_figures(config, origins)
     for text in config.kubernetes.tolerations:
         try:
             read_toleration(text)
         except ValueError as error:
             place = f"{origins['kubernetes.tolerations']}: kubernetes.tolerations"
             problems.append(f"{place}: '{text}' is not a toleration; give {error}")
+    return problems
+
+
+def _problems_of_figures(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
+    """Return the problems of the figures of our own containers."""
+    problems = []
+    for name in ("guard_resources", "code_resources"):
+        for text in getattr(config.kubernetes, name):
+            if not FIGURE.fullmatch(text):
+                place = f"{origins[f'kubernetes.{name}']}: kubernetes.{name}"
+                problems.append(
+                    f"{place}: '{text}' is no figure; give NAME=QUANTITY with requests.cpu, "
+                    "requests.memory, limits.cpu or limits.memory, such as limits.memory=64Mi"
+                )
     return problems

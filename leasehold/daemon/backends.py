@@ -45,6 +45,8 @@ def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
             endpoint_host=told.jobs_host,
             guard_image=told.guard_image,
             code_image=told.code_image,
+            guard_resources=dict(text.split("=", 1) for text in told.guard_resources),
+            code_resources=dict(text.split("=", 1) for text in told.code_resources),
             code_volume_bytes=told.code_volume_bytes,
             tolerations=(*PodSettings().tolerations, *map(read_toleration, told.tolerations)),
             runtime_class=told.runtime_class,

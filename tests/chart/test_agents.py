@@ -7,9 +7,10 @@ import tomllib
 
 from chart_rendering import CHART, configuration, environment, mounts, render, volumes
 
+from agent.kubernetes.pods.figures import CODE, GUARD, resources_of
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
-from leasehold.config.agent_settings import AgentConfig
+from leasehold.config.agent_settings import FIGURE, AgentConfig
 from leasehold.config.fields import describe
 
 CODE_BYTES = "LEASEHOLD_AGENT__KUBERNETES__CODE_VOLUME_BYTES"
@@ -102,6 +103,32 @@ def test_the_program_knows_every_option_that_the_chart_gives_it(everything, mini
                 known_names = {name for setting in settings for name in setting.variables}
                 known_names |= {setting.variable for setting in settings}
                 assert names <= variables | known_names
+
+
+def test_the_agent_reads_the_figures_of_its_containers_as_the_chart_writes_them(
+    minimal, everything
+):
+    def told(rendered, suffix=""):
+        given = environment(rendered.container("DaemonSet", suffix))
+        names = {"GUARD": GUARD, "CODE": CODE}
+        found = {}
+        for name, otherwise in names.items():
+            texts = given[f"LEASEHOLD_AGENT__KUBERNETES__{name}_RESOURCES"]["value"].split(",")
+            assert all(FIGURE.fullmatch(text) for text in texts), texts
+            found[name] = resources_of(otherwise | dict(text.split("=") for text in texts))
+        return found
+
+    assert told(minimal) == {"GUARD": resources_of(GUARD), "CODE": resources_of(CODE)}
+    assert told(everything, "-gpu") == {
+        "GUARD": {
+            "requests": {"cpu": "0.01", "memory": "128Mi"},
+            "limits": {"cpu": "250m", "memory": "128Mi"},
+        },
+        "CODE": {
+            "requests": {"cpu": "6m", "memory": "33Mi"},
+            "limits": {"cpu": "2", "memory": "300Mi"},
+        },
+    }
 
 
 def test_agents_enrol_by_the_tokens_of_their_pods(minimal):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: The folder of the code in the job's container, which is where its command begins.
 FOLDER: Final = "/leasehold/code"
-_MEMORY: Final = ("32Mi", "256Mi")
 
 
 def check_code(lease: DesiredLease, *, image: str, port: int) -> None:
@@ -56,7 +55,12 @@ def code_mount() -> dict[str, Any]:
 
 
 def code_container(
-    lease: DesiredLease, *, image: str, env: list[dict[str, Any]], deadline_s: float
+    lease: DesiredLease,
+    *,
+    image: str,
+    env: list[dict[str, Any]],
+    deadline_s: float,
+    resources: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the container that brings the code.
 
@@ -65,17 +69,14 @@ def code_container(
         image: the image with the program.
         env: the agent's address, and the secret of the lease.
         deadline_s: see ``PodPlace``.
+        resources: its requests and limits.
     """
-    least, most = _MEMORY
     return {
         "name": CODE,
         "image": image,
         "command": ["python", "-I", "-m", "agent.bring_code", lease.upload, FOLDER],
         "env": [*env, {"name": "LEASEHOLD_DEADLINE_S", "value": f"{deadline_s:.3f}"}],
-        "resources": {
-            "requests": {"cpu": "5m", "memory": least},
-            "limits": {"memory": most},
-        },
+        "resources": dict(resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -30,6 +30,7 @@ from agent.kubernetes.pods.code import (
     code_volume,
     for_the_jobs_user,
 )
+from agent.kubernetes.pods.figures import CODE, GUARD, resources_of
 from agent.kubernetes.pods.launch import kubelet_literal, launch_command
 from agent.kubernetes.templates.device_variables import chooses_devices
 from agent.kubernetes.templates.options import pod_options
@@ -96,6 +97,8 @@ class PodSettings:
         guard_port: port of that container in the pod.
         code_image: image with this program, for the container that brings uploaded code; empty:
             jobs that come with code are refused. See docs/adr/0022.
+        guard_resources: figures of the guard's container that differ from ``figures.GUARD``.
+        code_resources: figures of the code's container that differ from ``figures.CODE``.
         code_volume_bytes: most that the code, and what a job writes beside it, may take.
         tolerations: of every pod.
         runtime_class: of pods that see their devices without asking for a resource.
@@ -111,6 +114,8 @@ class PodSettings:
     guard_image: str = ""
     guard_port: int = 8644
     code_image: str = ""
+    guard_resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    code_resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     code_volume_bytes: int = CODE_VOLUME_BYTES
     tolerations: tuple[Mapping[str, Any], ...] = field(
         default=(MappingProxyType({"key": "nvidia.com/gpu", "operator": "Exists"}),)
@@ -499,10 +504,7 @@ def _guards(place: PodPlace, settings: PodSettings, secret: str) -> list[dict[st
             *_endpoint_environment(settings, secret),
             {"name": "LEASEHOLD_DEADLINE_S", "value": f"{place.deadline_s:.3f}"},
         ],
-        "resources": {
-            "requests": {"cpu": "5m", "memory": "24Mi"},
-            "limits": {"memory": "64Mi"},
-        },
+        "resources": resources_of({**GUARD, **settings.guard_resources}),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -520,8 +522,15 @@ def _bringers(
     if not lease.upload:
         return []
     env = _endpoint_environment(settings, secret)
-    image, until_s = settings.code_image, place.deadline_s
-    return [code_container(lease, image=image, env=env, deadline_s=until_s)]
+    return [
+        code_container(
+            lease,
+            image=settings.code_image,
+            env=env,
+            deadline_s=place.deadline_s,
+            resources=resources_of({**CODE, **settings.code_resources}),
+        )
+    ]
 
 
 def _claim_name(position: int) -> str:

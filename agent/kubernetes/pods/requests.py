@@ -13,7 +13,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from agent.clock import lease_clock_s
-from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
+from agent.kubernetes.client import (
+    AdmissionRefusedError,
+    ExistsError,
+    KubernetesError,
+    MissingError,
+)
 from agent.kubernetes.names import (
     ENDING,
     JOB_ENDED,
@@ -23,6 +28,7 @@ from agent.kubernetes.names import (
     uid_of,
 )
 from agent.kubernetes.pods.belongings import Belongings
+from agent.kubernetes.pods.figures import of_ours, own_refusal
 from agent.kubernetes.pods.owner import PodOwner
 from agent.kubernetes.pods.record import asked_for
 from scheduler.domain.lease_life import EndReason
@@ -99,6 +105,8 @@ class PodRequests:
             if first and HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 record.asked = False  # it was refused, so there is none
                 record.save(needed=False)
+            if isinstance(error, AdmissionRefusedError) and of_ours(error, pod):
+                raise own_refusal(error) from error
             raise
         record.reason_code = record.message = ""
         if record.pod is None:

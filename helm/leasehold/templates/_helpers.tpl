@@ -36,6 +36,17 @@
 {{- printf "leasehold-pods-%s" (include "leasehold.instance" . | sha256sum | trunc 8) -}}
 {{- end -}}
 
+{{/* Requests and limits of a container that agents make, as their settings: requests.cpu=5m,limits.cpu=200m */}}
+{{- define "leasehold.figures" -}}
+{{- $figures := list -}}
+{{- range $part, $given := pick (. | default dict) "requests" "limits" -}}
+{{- range $resource, $quantity := $given -}}
+{{- if $quantity -}}{{- $figures = append $figures (printf "%s.%s=%v" $part $resource $quantity) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $figures -}}
+{{- end -}}
+
 {{- define "leasehold.schedulerAccount" -}}
 {{- $account := .Values.scheduler.serviceAccount -}}
 {{- $account.create | ternary (default (include "leasehold.nameOf" (list . "scheduler")) $account.name) $account.name -}}

@@ -41,6 +41,7 @@ class Trouble(enum.StrEnum):
     GATED = "gated"  #: a scheduling gate holds it back
     QUOTA = "quota"  #: a quota of the namespace is used up
     ADMISSION = "admission"  #: a webhook, a policy or the API server refused it
+    OWN_CONTAINER = "own_container"  #: a quota or LimitRange refused a container of ours
     POD_SECURITY = "pod_security"  #: the namespace's level of pod security forbids it
     WEBHOOK_DOWN = "webhook_down"  #: a webhook that must be asked gives no answer
     PERMISSION = "permission"  #: the agent's account may not make it
@@ -52,6 +53,9 @@ class Trouble(enum.StrEnum):
     API_DOWN = "api_down"  #: the API server gives no answer
     OTHER = "other"  #: a word that is not known here
 
+
+#: Our own word: a pod was refused because of a container in it that is ours, and not the job's.
+OWN_CONTAINER_REFUSED: Final = "OwnContainerRefused"
 
 _WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
     {
@@ -98,6 +102,7 @@ _WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
         "LeftUnasked": Trouble.LEFT_UNASKED,
         "SchedulingGated": Trouble.GATED,
         "QuotaExceeded": Trouble.QUOTA,
+        OWN_CONTAINER_REFUSED: Trouble.OWN_CONTAINER,
         "PodSecurity": Trouble.POD_SECURITY,
         "AdmissionDenied": Trouble.ADMISSION,
         "Invalid": Trouble.ADMISSION,
@@ -189,6 +194,8 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
         Trouble.GATED: "remove the scheduling gate from the pod",
         Trouble.QUOTA: "other pods of the namespace have to end, or its quota has to grow",
         Trouble.ADMISSION: "change the job as the message says",
+        Trouble.OWN_CONTAINER: "an operator gives these containers figures that fit the namespace: "
+        "agent.guard.resources, agent.uploads.resources of the chart",
         Trouble.POD_SECURITY: "change the job's template, or the namespace's level",
         Trouble.WEBHOOK_DOWN: "the webhook that the message names has to answer",
         Trouble.PERMISSION: "give the agent's account the chart's Role",

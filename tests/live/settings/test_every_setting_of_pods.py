@@ -79,6 +79,11 @@ def volumes(pod):
     return pod["spec"]["volumes"]
 
 
+def figures(pod):
+    """Return the requests and limits of our own containers in a pod, by their names."""
+    return {c["name"]: c["resources"] for c in pod["spec"]["initContainers"]}
+
+
 def runtime_class(pod):
     return pod["spec"].get("runtimeClassName")
 
@@ -207,6 +212,17 @@ ENTRIES = dict(
         setting("kubernetes.jobs_host", "", "10.0.0.9", made(endpoint), **PORT),
         setting("kubernetes.guard_image", "", "guard:1", made(images), **PORT),
         setting("kubernetes.code_image", "", "code:1", made(images, upload=DIGEST), **PORT),
+        setting(
+            "kubernetes.guard_resources",
+            [],
+            ["limits.cpu=2"],
+            made(figures),
+            kubernetes__guard_image="guard:1",
+            **PORT,
+        ),
+        setting(
+            "kubernetes.code_resources", [], ["limits.cpu=2"], made(figures, upload=DIGEST), **CODE
+        ),
         setting("kubernetes.code_volume_bytes", 2**20, 2**21, made(volumes, upload=DIGEST), **CODE),
         setting("kubernetes.default_image", "", "plain:1", made(images, image="")),
         setting("kubernetes.runtime_class", "nvidia", "other", made(runtime_class), **VISIBLE),

@@ -135,6 +135,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(write, home):
     path = write(
         "nod = 'x'\nworkers = 'v100:4'\nservers = []\n[times]\nreport_every_s = 0\n"
         "[kubernetes]\njobs_port = 70000\ntolerations = ['gpu']\nsharing = 'mps'\n"
+        "guard_resources = ['cpu=1']\n"
     )
     home |= {"LEASEHOLD_AGENT__BACKEND": "slurm"}
     found = problems_of(path=path, environment=home, flags={"log.level": ("--log-level", "loud")})
@@ -144,6 +145,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(write, home):
         (f"{path}: servers", "name the scheduler's address"),
         (f"{path}: times.report_every_s", "0 is not allowed; give a number >= 0.1"),
         (f"{path}: kubernetes.jobs_port", "70000 is not allowed; give a whole number"),
+        (f"{path}: kubernetes.guard_resources", "'cpu=1' is no figure; give NAME=QUANTITY"),
         (f"{path}: kubernetes.tolerations", "'gpu' is not a toleration; give KEY[=VALUE]:EFFECT"),
         (f"{path}: kubernetes.sharing", "give kubernetes.sharing.NAME"),
         ("LEASEHOLD_AGENT__BACKEND", "no backend is named 'slurm'; there are: kubernetes, process"),
@@ -169,6 +171,7 @@ def test_all_settings_reach_the_agent(home, write):
         '[kubernetes]\nnamespace = "ns"\ninstance = "i"\nkubeconfig = "/k"\ncontext = "x"\n'
         'jobs_port = 1\njobs_host = "h"\nguard_image = "g"\ndefault_image = "d"\n'
         'code_image = "c"\ncode_volume_bytes = 2000000\n'
+        'guard_resources = ["limits.cpu=1"]\ncode_resources = ["requests.memory=1Gi"]\n'
         'runtime_class = "r"\ntolerations = ["gpu=a:NoSchedule", "b:"]\n[kubernetes.sharing]\n'
         'a100 = "mps"\n'
     )
@@ -198,6 +201,8 @@ def test_all_settings_reach_the_agent(home, write):
         guard_image="g",
         code_image="c",
         code_volume_bytes=2_000_000,
+        guard_resources={"limits.cpu": "1"},
+        code_resources={"requests.memory": "1Gi"},
         runtime_class="r",
         tolerations=(
             *PodSettings().tolerations,

@@ -37,6 +37,7 @@ CASES = [
     ("AdmissionDenied", 'admission webhook "a.b" denied the request: no', "admission"),
     ("Invalid", "spec.containers[0].image: Required value", "admission"),
     ("Forbidden", "maximum cpu usage per Container is 4, but limit is 8", "admission"),
+    ("OwnContainerRefused", "must specify limits.cpu for: leasehold-guard", "own_container"),
     ("PodSecurity", 'violates PodSecurity "restricted:latest"', "pod_security"),
     ("ApiUnavailable", 'Internal error: failed calling webhook "a.b": timeout', "webhook_down"),
     ("ApiUnavailable", "no answer (timed out)", "api_down"),
