@@ -525,6 +525,8 @@ def _kind(code: int, reason: str, message: str) -> tuple[type[KubernetesError], 
         code == HTTPStatus.FORBIDDEN and ('user "' in message or not message)
     ):
         return PermissionDeniedError, reason or "Forbidden"
+    if code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or "request is too large" in message:
+        return AdmissionRefusedError, "Invalid"  # the second is etcd's, as a 500
     if code in {400, 403, 422}:
         return AdmissionRefusedError, _refusal_word(reason, message)
     if code == HTTPStatus.CONFLICT and reason == "AlreadyExists":

@@ -36,6 +36,8 @@ AGENT: Final = "leasehold-agent"
 JOB_ID: Final = OWN + "job-id"
 LEASE_JSON: Final = OWN + "lease-json"
 ENDING: Final = OWN + "ending"
+#: The command in the second one, which the pod has already.
+UNTOLD: Final = "-"
 #: The value of the last one if the job itself has ended, and only other containers are left.
 JOB_ENDED: Final = "the job has ended"
 #: The replacement of the name of a Secret with a pod's secret variables.
@@ -138,11 +140,16 @@ def attempt_labels(lease: DesiredLease, *, instance: str) -> dict[str, str]:
 
 
 def lease_annotations(lease: DesiredLease) -> dict[str, str]:
-    """Return the annotations from which an agent without its files restores the lease."""
-    plain = to_dict(lease) | {"env": {}, "kubernetes": {}}
+    """Return the annotations from which an agent without its files restores the lease.
+
+    All annotations of an object may have 256 KiB, and a command may have more. So it is left out:
+    it stands in the pod, and a pod that exists is not made again. Every release wants some command.
+    """
+    plain = to_dict(lease) | {"env": {}, "kubernetes": {}, "command": [UNTOLD]}
     if "force_delete" in lease.kubernetes:
         plain["kubernetes"] = {"force_delete": lease.kubernetes["force_delete"]}
-    return {JOB_ID: lease.job_id, LEASE_JSON: json.dumps(plain, sort_keys=True)}
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False)  # escapes take three times as much
+    return {JOB_ID: lease.job_id, LEASE_JSON: text}
 
 
 def is_ours(pod: Mapping[str, Any], *, instance: str) -> bool:

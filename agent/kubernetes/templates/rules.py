@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Name of the setting in errors.
 SETTING: Final = "kubernetes.template_allows"
+#: Most bytes of a template's annotations.
+MOST_ANNOTATIONS: Final = 2**17
 _LEASE: Final = "which accelerators a job sees follows from its lease; take it out"
 
 
@@ -278,8 +280,22 @@ def check_submitted(
         if wrong := _secret(name):
             raise _refused(f"kubernetes.image_pull_secrets[{position}]", name, wrong)
     template = dict(options.template)
+    _check_size(template)
     _check_variables(template, allowed)
     _check(template, _POD, "", "", allowed)
+
+
+def _check_size(template: Mapping[str, Any]) -> None:
+    """Check the annotations: Kubernetes allows 256 KiB in all, and ours take up to half of them."""
+    metadata = template.get("metadata")
+    given = metadata.get("annotations") if isinstance(metadata, dict) else None
+    pairs = given.items() if isinstance(given, dict) else ()
+    size = sum(len(f"{name}{value}".encode()) for name, value in pairs)
+    if size > MOST_ANNOTATIONS:
+        raise InputError(
+            f"field 'kubernetes.template.metadata.annotations' has {size:,} bytes; at most "
+            f"{MOST_ANNOTATIONS:,} are allowed; put the data into a ConfigMap or a volume"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,15 @@ class FakeApi:
     def vanish(self, name):
         self.record("DELETED", self.pods.pop(name))
 
+    @staticmethod
+    def too_long(pod):
+        """Return the refusal of a pod with too many bytes of annotations, as of Kubernetes."""
+        pairs = pod["metadata"].get("annotations", {}).items()
+        if sum(len(f"{name}{text}".encode()) for name, text in pairs) <= 262144:
+            return None
+        why = "metadata.annotations: Too long: may not be more than 262144 bytes"
+        return failure(422, "Invalid", why)
+
     def collect(self):
         """Request the deletion of pods whose owner is gone, as the garbage collector does."""
         uids = {item["metadata"]["uid"] for item in self.leases.values()}
@@ -265,6 +274,8 @@ class FakeApi:
     async def create_pod(self, request):
         pod = await request.json()
         if (bad := self.check(request)) is not None:
+            return bad
+        if (bad := self.too_long(pod)) is not None:
             return bad
         name = pod["metadata"]["name"]
         if name in self.pods:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import kubernetes_validate
@@ -13,7 +15,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kubernetes.names import label_value, pod_name, service_name
+from agent.kubernetes.names import (
+    LEASE_JSON,
+    label_value,
+    lease_annotations,
+    pod_name,
+    service_name,
+)
 from agent.kubernetes.pods.launch import LAUNCHER, kubelet_literal, launch_command
 from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
 from agent.kubernetes.templates.template import check_template, merge_template
@@ -137,6 +145,14 @@ def test_every_pod_is_restricted_unless_its_template_says_otherwise(make_lease, 
 def test_a_lease_survives_the_way_to_the_agent_and_the_annotation(make_lease):
     lease = make_lease(gang=(1, 1), world_size=2, kubernetes={"launch": "per-node"})
     assert lease_from_dict(to_dict(lease)) == lease
+
+
+def test_the_annotation_is_a_lease_for_this_release_and_the_one_before(make_lease):
+    """The one before wants a command that names a program, too."""
+    lease = make_lease(command=("python", "x" * 10**6), plan="é")
+    told = lease_from_dict(json.loads(lease_annotations(lease)[LEASE_JSON]))
+    assert replace(told, command=lease.command) == lease
+    assert told.command[0]
 
 
 @given(

@@ -201,6 +201,28 @@ def test_a_pod_with_our_labels_but_without_a_lease_is_deleted(play, make_lease):
     play(scene)
 
 
+@pytest.mark.parametrize("word", ["x" * 3000, "é" * 1500])
+def test_a_command_of_300_kb_runs_and_the_next_agent_takes_it_over(play, make_lease, word):
+    """All annotations of a pod may have 256 KiB."""
+
+    async def scene(stage):
+        command = ("python", *[word] * 100)
+        stage.start(make_lease(command=command, progress_regex="é" * 4096, working_dir="/é" * 2048))
+        pod = await stage.pod()
+        assert pod["spec"]["containers"][0]["command"] == list(command)
+        stage.api.run(POD)
+        await stage.stop()
+        for file in (stage.folder / "pods").iterdir():
+            file.unlink()  # as if the agent's own pod had gone with its folder
+        await stage.begin()
+        assert [held.lease_id for held in stage.held] == [1]
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
+        stage.api.finish(POD, 0)
+        assert (await stage.ended()).reason is EndReason.COMPLETED
+
+    play(scene)
+
+
 def test_the_next_agent_knows_a_pod_without_its_labels_by_its_uid(play, make_lease):
     async def scene(stage):
         stage.start(make_lease())

@@ -330,3 +330,16 @@ def test_but_nothing_in_them_sees_devices_that_are_not_the_leases(make_lease):
     void = {"NVIDIA_VISIBLE_DEVICES": "void"}
     assert containers["exporter"] == {"A": "b"} | void
     assert containers["plain"] == containers["fetch"] == void
+
+
+def test_annotations_that_leave_no_room_for_ours_are_refused_with_size_and_bound():
+    """Kubernetes refuses a pod with more than 256 KiB of them; counted in bytes."""
+
+    def noted(letters):
+        return {"template": {"metadata": {"annotations": {"note": "é" * letters}}}}
+
+    check(noted(65_534))
+    with pytest.raises(
+        InputError, match=r"metadata\.annotations' has 131,074 bytes; at most 131,072"
+    ):
+        check(noted(65_535))

@@ -94,6 +94,8 @@ def test_a_refusal_that_may_go_away_is_told_while_it_lasts(  # noqa: PLR0917 - f
 FINAL = [
     (400, "BadRequest", 'admission webhook "policy" denied the request: no tags', "admission"),
     (422, "Invalid", "spec.containers[0].image: Required value", "admission"),
+    (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", "admission"),
+    (500, "InternalError", "etcdserver: request is too large", "admission"),
     (403, "Forbidden", "maximum memory usage per Pod is 1Gi", "admission"),
     (403, "Forbidden", 'pods "x" violates PodSecurity "restricted:latest"', "pod_security"),
 ]
