@@ -130,7 +130,8 @@ class NodeInventory:
     """The workers of a node, updated from its object and the pods on it.
 
     A worker stays on the list while the agent lives: a worker that the device plugin no longer
-    offers has a problem, and may come back.
+    offers has a problem, and may come back. A worker keeps its type while the label that names it
+    is missing: feature discovery takes its labels off when it restarts.
 
     Attributes:
         instance: of this installation; its own pods are not counted as others.
@@ -155,6 +156,10 @@ class NodeInventory:
     _strangers: Mapping[str, Counter[str]] = field(default_factory=dict)
     _held: frozenset[int] = frozenset()
     _bound: frozenset[int] = frozenset()
+    #: Vendors of accelerators with a label that names their product, when workers were last read.
+    _named: frozenset[str] = frozenset()
+    #: Hardware of other types that the node told last, and that is not believed yet.
+    _doubted: tuple[tuple[str, str], ...] = ()
     #: resource -> since when the device plugin has offered less of it than pods of leases hold.
     _short_s: dict[str, float] = field(default_factory=dict)
 
@@ -184,13 +189,26 @@ class NodeInventory:
                 "amd.com/gpu); check its device plugin, or declare workers: --worker cpu:4"
             )
         self.node = node
-        before = self._workers[: len(found)]
-        if self._workers and _settling(node):
+        named = _named(node)
+        if self._workers and (_settling(node) or self._named - named):
             return
-        if len(found) < len(self._workers) and _hardware(found) == _hardware(before):
-            return  # some are gone, and may come back
-        if found != before:
+        self._named = named
+        told, known = _hardware(found), _hardware(self._workers)
+        if told[: len(known)] == known[: len(told)]:
+            self._doubted = ()
+            if len(found) >= len(known):  # else some are gone, and may come back
+                self._workers = found
+        elif self._believes(told):
             self._workers = found
+
+    def _believes(self, told: list[tuple[str, str]]) -> bool:
+        """Return whether the workers are of other types, as the node says.
+
+        That retires the workers that were there, and ends what runs on them. So it must be told
+        twice, while nothing runs there.
+        """
+        before, self._doubted = self._doubted, tuple(told)
+        return self._doubted == before and not self._held
 
     def read_pods(self, pods: Iterable[Mapping[str, Any]]) -> None:
         """Take in all pods on the node; those of this installation are skipped."""
@@ -295,6 +313,13 @@ def _settling(node: Mapping[str, Any]) -> bool:
     whole = {"nvidia.com/gpu", "nvidia.com/gpu.shared"}
     offered = sum(count for name, count in _accelerators(node).items() if name in whole)
     return offered not in {0, int(gpus) * _replicas("nvidia.com/gpu", labels)}
+
+
+def _named(node: Mapping[str, Any]) -> frozenset[str]:
+    """Return the vendors whose accelerators a node's labels name."""
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    names = {"nvidia.com": (_PRODUCT,), "amd.com": _AMD_LABELS}
+    return frozenset(vendor for vendor, known in names.items() if any(map(labels.get, known)))
 
 
 def _hardware(workers: Sequence[NodeWorker]) -> list[tuple[str, str]]:

@@ -116,6 +116,63 @@ def test_a_pod_keeps_its_worker_while_the_device_plugin_restarts(make_node):
     assert offers(0) == {0, 1}
 
 
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def test_a_label_that_disappears_is_not_another_type(make_node):
+    """Feature discovery takes all its labels off when it restarts."""
+    inventory = NodeInventory(instance="x")
+    shared = {
+        PRODUCT: "Tesla-T4-SHARED",
+        "nvidia.com/gpu.count": "2",
+        "nvidia.com/gpu.replicas": "2",
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    }
+    inventory.read_node(labelled(make_node, shared, nvidia_com__gpu=4))
+    before = inventory.workers
+    assert [(w.worker_type, w.replicas) for w in before] == [("t4", 2)] * 2
+    for _ in range(3):
+        inventory.read_node(labelled(make_node, {}, nvidia_com__gpu=4))
+        assert inventory.workers == before
+        assert inventory.problems() == {}
+    inventory.read_node(labelled(make_node, shared, nvidia_com__gpu=4))
+    assert inventory.workers == before
+
+
+def test_amds_label_may_disappear_too(make_node):
+    inventory = NodeInventory(instance="x")
+    named = {"amd.com/gpu.product-name": "AMD_Instinct_MI300X"}
+    for labels in (named, {}, {}, named):
+        inventory.read_node(labelled(make_node, labels, amd_com__gpu=1))
+        assert [w.worker_type for w in inventory.workers] == ["amd-instinct-mi300x"]
+
+
+def test_another_type_is_believed_if_it_is_told_twice_and_nothing_runs_there(make_node):
+    inventory = NodeInventory(instance="x")
+
+    def told(product):
+        inventory.read_node(labelled(make_node, {PRODUCT: product}, nvidia_com__gpu=1))
+        return inventory.workers[0].worker_type
+
+    assert told("Tesla-T4") == "t4"
+    assert told("Tesla-P4") == "t4"
+    assert told("Tesla-T4") == "t4"
+    assert told("Tesla-P4") == "t4"  # the first time again
+    inventory.hold({0}, bound={0})
+    assert told("Tesla-P4") == "t4"
+    assert told("Tesla-P4") == "t4"
+    inventory.hold(set(), bound=set())
+    assert told("Tesla-P4") == "p4"
+
+
+def test_more_workers_of_the_same_type_are_believed_at_once(make_node):
+    inventory = NodeInventory(instance="x")
+    inventory.read_node(make_node(2))
+    inventory.hold({0}, bound={0})
+    inventory.read_node(make_node(4))
+    assert len(inventory.workers) == 4
+
+
 @pytest.mark.parametrize(
     ("taint", "tolerations", "stands_in_the_way"),
     [
