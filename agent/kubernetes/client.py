@@ -177,7 +177,7 @@ class KubernetesClient:
         fields: str = "",
         kind: str = "pods",
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield events of pods, until the server or the time limit ends it.
+        """Yield events of pods, until the server or the time limit ends it, or it is silent.
 
         Args:
             version: the version to start from.
@@ -203,8 +203,9 @@ class KubernetesClient:
             "fieldSelector": fields,
         }
         most_s = times.watch_s + times.slack_s
-        response = await self._send("GET", _objects(namespace, kind), query, total_s=most_s)
-        async for line in self._lines(response):
+        path = _objects(namespace, kind)
+        response = await self._send("GET", path, query, total_s=most_s, silent_s=times.silent_s)
+        async for line in self._lines(response, silence_ends=True):
             event = json.loads(line)
             item = event.get("object") or {}
             if event.get("type") == "ERROR":
@@ -441,7 +442,7 @@ class KubernetesClient:
 
         times = self.settings
         timeout = aiohttp.ClientTimeout(
-            total=None if silent_s is not None else total_s or times.request_s,
+            total=total_s or (times.request_s if silent_s is None else None),
             sock_connect=times.connect_s,
             sock_read=silent_s or total_s or times.request_s,
         )
@@ -467,7 +468,10 @@ class KubernetesClient:
         again = response.headers.get("Retry-After", "")
         raise _error(response.status, _status(text), what, retry_after=again)
 
-    async def _lines(self, response: RESTResponse) -> AsyncIterator[bytes]:
+    async def _lines(
+        self, response: RESTResponse, *, silence_ends: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Yield the lines of a stream; if ``silence_ends``, one that is silent ends like others."""
         import aiohttp  # noqa: PLC0415 - with the package
 
         unread = b""
@@ -480,6 +484,8 @@ class KubernetesClient:
             if unread:
                 yield unread
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if silence_ends and isinstance(error, TimeoutError):
+                return
             raise KubernetesUnreachableError(f"a stream broke off ({_words(error)})") from error
         finally:
             response.response.close()

@@ -36,7 +36,7 @@ class PodWatch:
         kind: of other objects than pods, as paths name it.
         keep: returns whether a pod is wanted when all are listed.
         resync_s: all pods are listed again after this time, even if the watch works: that detects a
-            watch that has fallen silent without ending.
+            watch that leaves something out.
         heard_s: when the server last sent something, on the lease clock.
     """
 

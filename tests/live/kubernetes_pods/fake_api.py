@@ -49,6 +49,7 @@ class FakeApi:
         #: labels that an admission webhook sets on each pod that is made or changed.
         self.forced_labels = {}
         self.places = True  # a pod is on its node at once; else no scheduler looks at it
+        self.mute = False  # watches that are open send nothing, and do not end
         self.hold_deleted = True  # a pod with grace stays until ``vanish``, as with a kubelet
 
     # -- actions of the cluster
@@ -246,8 +247,13 @@ class FakeApi:
         at, done = int(request.query_params["resourceVersion"]), 0
         shown = {}
         end = asyncio.get_running_loop().time() + float(request.query_params["timeoutSeconds"])
+        silenced = False
         while asyncio.get_running_loop().time() < end:
             news = self.news
+            silenced |= self.mute
+            if silenced:
+                await asyncio.sleep(end - asyncio.get_running_loop().time())
+                return
             if at < self.oldest:
                 gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
                 yield json.dumps({"type": "ERROR", "object": gone}) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -332,6 +333,34 @@ def test_output_that_never_ends_does_not_keep_a_forgotten_pod(play, make_lease, 
         await stage.until(lambda: grace_of(stage.api) == 1)
         stage.api.vanish(POD)
         await stage.until(lambda: not (stage.folder / "pods" / "1.json").exists())
+
+    play(scene)
+
+
+def test_a_watch_that_falls_silent_is_opened_again_long_before_its_end(play, make_lease):
+    """As behind a proxy that forgets a connection: nothing comes, and nothing ends."""
+
+    async def scene(stage):
+        stage.client.settings = replace(stage.client.settings, watch_s=60, silent_s=1.0)
+        stage.start(make_lease())
+        await stage.pod()
+        await asyncio.sleep(2.1)  # the watches of before are over
+
+        def watches():
+            return [
+                r for r in stage.api.requests
+                if r[2].get("timeoutSeconds") == "60" and "labelSelector" in r[2]
+            ]  # fmt: skip
+
+        await stage.until(watches)
+        stage.api.mute = True
+        stage.api.status(POD)  # which wakes the open watches: they fall silent
+        await asyncio.sleep(0.2)
+        stage.api.mute = False
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeasePhase.RUNNING, most_s=20.0)
+        assert len(watches()) > 1
+        assert stage.backend.remarks() == ()
 
     play(scene)
 
