@@ -27,12 +27,13 @@ from agent.kubernetes.client import (
     KubernetesUnreachableError,
     PermissionDeniedError,
 )
-from agent.kubernetes.names import lease_of, pod_name, pod_selector, uid_of
+from agent.kubernetes.names import lease_of, pod_name, uid_of
 from agent.kubernetes.node.image_pulls import ImagePuller
 from agent.kubernetes.node.watch import NodeWatch
 from agent.kubernetes.pods.code import check_awaited, the_code
 from agent.kubernetes.pods.ends import StartBounds
 from agent.kubernetes.pods.exec import PodCommand
+from agent.kubernetes.pods.history import PodHistory
 from agent.kubernetes.pods.logs import read_output
 from agent.kubernetes.pods.pods import PodPlace, build_pod
 from agent.kubernetes.pods.record import PodRecord, record_of_pod, records_without_pods
@@ -119,12 +120,14 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         self._leaving: dict[int, PodRecord] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._troubles: dict[str, str] = {}
+        self._history = PodHistory(client=client, node=node, settings=settings, folder=state_dir)
         self._pods = PodWatch(
             client=client,
             namespace=settings.namespace,
-            labels=pod_selector(node=node, instance=settings.instance),
+            labels=self._history.labels,
             on_list=self._list,
             on_event=self._event,
+            on_version=self._history.note,
             on_trouble=self._note,
         )
         self._steps = PodSteps(logs_dir=self.logs_dir, on_change=on_change)
@@ -178,8 +181,11 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
                 wait_s = min(0.5 * 2 ** min(failures, 10), 30.0)
                 _log.warning("cannot begin yet: %s; again in %.0f s", error, wait_s)
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
-        for record in records_without_pods(self._folder, known=self._records, boot=self._boot):
-            _log.info("pod %s has vanished: %s", record.name, record.message)
+        gone = tuple(records_without_pods(self._folder, known=self._records, boot=self._boot))
+        await self._history.replay(gone)
+        for record in gone:
+            record.close()
+            _log.info("pod %s is gone: %s", record.name, record.message or record.end)
             self._records[record.lease.lease_id] = record
         await self._watch.list_others()
         return self.held()
@@ -566,7 +572,7 @@ class KubernetesBackend(IsolatedBackend[PodRecord]):
         return False
 
     def _take_error(self, record: PodRecord, error: KubernetesError) -> None:
-        """Note why a request failed, and end a lease that cannot start because of it."""
+        """Note why a request failed; end a lease that cannot start because of it."""
         self._note("create", str(error))
         if record.pod is not None or record.end is not None:
             return

@@ -19,7 +19,7 @@ from agent.client_settings import ClientSettings
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
     from aiohttp import ClientWebSocketResponse
     from kubernetes.aio.client import ApiClient
@@ -176,7 +176,7 @@ class KubernetesClient:
         labels: str = "",
         fields: str = "",
         kind: str = "pods",
-    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """Yield events of pods, until the server or the time limit ends it, or it is silent.
 
         Args:

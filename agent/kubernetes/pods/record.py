@@ -385,7 +385,7 @@ def records_without_pods(folder: Path, *, known: Container[int], boot: str) -> I
     """Yield leases with pods that an earlier agent requested, and that are gone.
 
     They have ended, and must not count as leases that were never started: a pod may have run and
-    gone while there was no agent.
+    gone while there was no agent. How they ended is for the caller to find out.
     """
     for file, lease, uid in asked_for(folder, known=known):
         record = PodRecord(
@@ -400,7 +400,6 @@ def records_without_pods(folder: Path, *, known: Container[int], boot: str) -> I
             output_over=True,
         )
         record.recall()
-        record.close()
         yield record
 
 

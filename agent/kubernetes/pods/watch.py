@@ -29,6 +29,7 @@ class PodWatch:
         client: the way to the API server.
         on_list: called with all pods.
         on_event: called with ``ADDED``, ``MODIFIED`` or ``DELETED`` and the pod.
+        on_version: called with the version of the objects when all its changes are taken in.
         on_trouble: called with a name and the problem; empty when it works (again).
         namespace: empty for all.
         labels: a label selector.
@@ -44,6 +45,7 @@ class PodWatch:
     on_list: Callable[[list[dict[str, Any]]], None]
     on_event: Callable[[str, Mapping[str, Any]], None]
     on_trouble: Callable[[str, str], None]
+    on_version: Callable[[str], None] = lambda _: None
     namespace: str = ""
     labels: str = ""
     fields: str = ""
@@ -65,6 +67,7 @@ class PodWatch:
         )
         self._listed_s = self.heard_s = lease_clock_s()
         self.on_list(pods)
+        self.on_version(self._version)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -105,3 +108,4 @@ class PodWatch:
             self._version = str((pod.get("metadata") or {}).get("resourceVersion") or self._version)
             if kind in {"ADDED", "MODIFIED", "DELETED"}:
                 self.on_event(kind, pod)
+            self.on_version(self._version)

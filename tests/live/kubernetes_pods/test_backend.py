@@ -380,6 +380,8 @@ def test_a_pod_that_vanished_while_there_was_no_agent_has_ended_and_is_not_made_
         await stage.until(lambda: uid in file.read_text())
         await stage.stop()
         stage.api.pods.clear()
+        # The history since then has only its beginning.
+        (stage.folder / "pods.version").write_text('{"version": "100"}')
         await stage.begin()
         (held,) = stage.held
         assert held.ended
@@ -388,6 +390,47 @@ def test_a_pod_that_vanished_while_there_was_no_agent_has_ended_and_is_not_made_
         stage.backend.perform(Forget(lease_id=1))
         await stage.until(lambda: not list((stage.folder / "pods").iterdir()))
         assert len(stage.api.creations()) == 1
+
+    play(scene)
+
+
+async def collected(stage, lease, code=0):
+    """Let a pod run, end and be collected while there is no agent."""
+    stage.start(lease)
+    await stage.pod()
+    stage.api.run(POD)
+    await stage.until(lambda: stage.report().state is LeasePhase.RUNNING)
+    await stage.stop()
+    stage.api.finish(POD, code)
+    stage.api.vanish(POD)
+
+
+@pytest.mark.parametrize(
+    ("code", "end"), [(0, EndReason.COMPLETED), (3, EndReason.FAILED), (75, EndReason.RELEASED)]
+)
+def test_how_a_pod_ended_that_was_collected_without_an_agent_is_read_from_the_history(
+    play, make_lease, code, end
+):
+    async def scene(stage):
+        await collected(stage, make_lease(), code)
+        await stage.begin()
+        (held,) = stage.held
+        assert held.ended
+        assert (stage.report().reason, stage.report().exit_code) == (end, code)
+        stage.backend.perform(Forget(lease_id=1))
+        await stage.until(lambda: not list((stage.folder / "pods").iterdir()))
+        assert len(stage.api.creations()) == 1
+
+    play(scene)
+
+
+def test_an_end_that_the_server_has_forgotten_counts_as_lost(play, make_lease):
+    async def scene(stage):
+        await collected(stage, make_lease())
+        stage.api.forget_history()
+        await stage.begin()
+        assert stage.report().reason is EndReason.LOST
+        assert "vanished" in stage.report().message
 
     play(scene)
 
