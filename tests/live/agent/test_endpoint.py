@@ -81,6 +81,8 @@ def test_a_notice_is_pushed_and_taken_back(node):
         assert (await say({"secret": "s3cret"}))["notice"]
         endpoint.notify(1, None)
         assert json.loads(await reader.readline()) == {"notice": False}
+        assert tenant.leave_by_s is None
+        assert tenant.was_noticed, "a job may still leave because of it"
 
     _serve(node, talk)
 

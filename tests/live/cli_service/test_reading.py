@@ -581,6 +581,23 @@ def test_watch_can_be_confined_to_an_actor_and_a_time(job, scheduler, leasehold,
     assert leasehold("watch", "--since", "yesterday").code == 2
 
 
+@pytest.mark.parametrize("kind", ["node.lost", "node_lost"])
+def test_watch_takes_kinds_as_webhooks_write_them(kind, scheduler, leasehold, monkeypatch):
+    import leasehold.cli.service.watch as watch_module
+
+    shown = []
+
+    def show(event, *, as_json):
+        shown.append(event["kind"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_module, "show_event", show)
+    for noted in ("node_drain", "node_lost"):
+        scheduler.do(scheduler.service._note, noted, "node", "alpha", "eve", {})
+    assert leasehold("watch", "--after", "0", "--kind", kind).code == 130
+    assert shown == ["node_lost"]
+
+
 @pytest.mark.parametrize("option", ["--kind", "--subject"])
 def test_watch_names_the_kinds_that_there_are(option, scheduler, leasehold):
     ran = leasehold("watch", option, "jobs")
