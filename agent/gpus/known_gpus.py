@@ -41,7 +41,7 @@ def keep_indices(found: Inventory, path: Path) -> Inventory:
     """Return the found workers by their indices of before, with those that are missing.
 
     A new GPU takes the index of a missing one of its type, or the next index if none is missing.
-    If neither is possible, the hardware was changed and what was found counts.
+    If neither is possible, the hardware was changed and the found GPUs count.
 
     Args:
         found: by NVML; declared workers are returned unchanged.

@@ -1,6 +1,6 @@
-"""What belongs to a pod: the Secret with its secret variables, and the Service of its gang.
+"""The objects that belong to a pod: its Secret of variables, and the Service of its gang.
 
-Both are made until they are there: also by the next agent, and again if somebody deletes them.
+Both are made until they exist, also by the next agent, and again after a deletion by hand.
 Without the Secret the job's container never starts, and without the Service the members of a gang
 wait for one another with their GPUs.
 """

@@ -271,7 +271,7 @@ class PodRecord(LeaseRecord):
             return EndReason.LOST, *stalled
         end = start_failure(look, waited_s=waited_s, most_s=bounds.trouble_s)
         if end is not None and self.lacks is not None:
-            return EndReason.LOST, *self.lacks  # the job is not to blame for what it lacks
+            return EndReason.LOST, *self.lacks  # the job is not to blame for a missing object
         return None if end is None else (end, look.reason_code, look.message)
 
     def fail(self, error: Exception) -> None:
