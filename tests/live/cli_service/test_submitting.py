@@ -416,7 +416,8 @@ def test_bad_fields_are_called_what_the_user_called_them(scheduler, leasehold, t
             [str(file)] if deadline == "deadline" else ["--deadline", "2001-01-01", "--", "x"]
         )
         ran = leasehold("submit", *arguments)
-        assert f"{deadline} is 978" in ran.err
+        assert f"{deadline} is 200" in ran.err  # a time of 2000 or 2001, by zone
+        assert "which has passed (it is 20" in ran.err
 
 
 def test_words_that_are_no_utf_8_are_refused(leasehold):

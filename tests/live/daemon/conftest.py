@@ -83,6 +83,8 @@ class Process:
             env=env,
             text=True,
             start_new_session=True,
+            # It is inherited, and this run of the tests may have been started by nohup.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -194,8 +194,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w24",
         RECONCILE,
-        "    if deadline_s != lease.deadline_s:\n        actions.append(Renew",
-        "    if deadline_s < lease.deadline_s:\n        actions.append(Renew",
+        "    if deadline_s != lease.deadline_s:\n        secret_env",
+        "    if deadline_s < lease.deadline_s:\n        secret_env",
         "a lease is never renewed",
     ),
     (
