@@ -10,9 +10,10 @@ from api.settings import RateLimit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Requests of one node's agent. With 64 leases that print it sends about 150 a second.
+#: Requests of one node's agent. It sends the output of a stream once a second: 64 leases that print
+#: to both streams make 128 requests a second.
 NODE_REQUESTS: Final = RateLimit(per_s=500.0, burst=2000)
-#: Kilobytes of one node's reports. A lease takes about half of one, and the largest report 5,400.
+#: Kilobytes of one node's reports; the largest well-formed one has 5,400.
 NODE_REPORTS_KB: Final = RateLimit(per_s=2000.0, burst=16_000)
 #: Callers that are remembered; the longest silent one is forgotten first.
 MOST_BUCKETS = 20_000

@@ -109,8 +109,9 @@ async def read_log(
     context.check_streams(principal)
     rows = await in_thread(context.store.attempts, job_id)
     writer = Headings(wanted=any(len(row.nodes) > 1 for row in rows), attempts=wanted.every)
-    if follow or wanted.every:
-        headers, chunks = {}, context.service.follow_log(job_id, wanted)
+    headers, is_followed = {}, follow or wanted.every
+    if is_followed:
+        chunks = context.service.follow_log(job_id, wanted)
     else:
         end = await context.service.log_end(job_id, wanted)  # first: output before a mark is stored
         found = await context.service.read_log(job_id, wanted)
@@ -118,7 +119,7 @@ async def read_log(
         writer.wanted |= len({chunk.node for chunk in found.first}) > 1
         chunks = _with_end(found.pieces, end)
     as_lines = PIECES in request.headers.get("accept", "")
-    if as_lines and not headers:
+    if as_lines and is_followed:
         parts = piece_lines(context, principal, chunks)
     else:
         parts = _written(context, principal, chunks, line_of if as_lines else writer.write)
