@@ -84,7 +84,7 @@ class Process:
             text=True,
             start_new_session=True,
             # It is inherited, and this run of the tests may have been started by nohup.
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509 - one call of C
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import socket
-import ssl
 import stat
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -529,60 +527,6 @@ def test_the_banner_says_that_the_policy_in_force_cannot_be_used(make_config, da
             said = banner(gone, running, version="1")
             assert "  policy  gone\n          ERROR: it cannot be used: no policy is named" in said
             assert "choose another policy by `leasehold policy set`" in said
-
-    asyncio.run(scenario())
-
-
-def make_certificate(folder):
-    """Make or replace a certificate for 127.0.0.1 and its key; return it as it is sent."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 "
-        f"-keyout {key}.new -out {cert}.new -subj /CN=127.0.0.1 "
-        "-addext subjectAltName=IP:127.0.0.1"
-    )
-    subprocess.run(command.split(), check=True, capture_output=True)
-    for path in (cert, key):
-        path.with_name(f"{path.name}.new").replace(path)
-    return ssl.PEM_cert_to_DER_cert(cert.read_text())
-
-
-def shown_certificate(url):
-    """Return the certificate that a server shows to a new connection."""
-    host, port = url.removeprefix("https://").split(":")
-    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, int(port))))
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_it_speaks_tls_and_shows_a_renewed_certificate(make_config, daemon, tmp_path, caplog):
-    first = make_certificate(tmp_path)
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-
-    async def shows(url, expected):
-        async with asyncio.timeout(30):
-            while await asyncio.to_thread(shown_certificate, url) != expected:  # noqa: ASYNC110 - asks a server
-                await asyncio.sleep(0.2)
-
-    async def scenario():
-        config = make_config(server__tls_cert=cert, server__tls_key=key)
-        async with daemon(config) as (running, _):
-            assert running.url.startswith("https://127.0.0.1:")
-            trusted = ssl.create_default_context(cafile=str(cert))
-            kept = httpx.Limits(keepalive_expiry=600)
-            async with httpx.AsyncClient(
-                base_url=running.url, verify=trusted, limits=kept
-            ) as client:
-                assert (await client.get("/healthz")).status_code == 200
-                second = make_certificate(tmp_path)
-                assert second != first
-                await shows(running.url, second)
-                assert (await client.get("/healthz")).status_code == 200, "a connection of before"
-            cert.write_text("half a file")
-            async with asyncio.timeout(30):
-                while "the certificate of before stays" not in caplog.text:  # noqa: ASYNC110 - a log has no events
-                    await asyncio.sleep(0.1)
-            await shows(running.url, second)
-            await shows(running.url, make_certificate(tmp_path))
 
     asyncio.run(scenario())
 
