@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 VOUCHED_PREFIX: Final = "k8s-"
 #: Prefix of ids of tokens that ``leasehold up`` gives to its agent.
 UP_PREFIX: Final = "up-"
+#: What the first token of a node has in place of the id of the token that it renewed. It ends like
+#: its successors, while one that an operator made ends only if the operator said so.
+ENROLMENT: Final = "enrolment"
 #: Time for which a renewed token is remembered.
 REMEMBERED_S: Final = 30 * 86400.0
 
@@ -67,7 +70,7 @@ async def renew_token(context: Context, principal: Principal) -> dict[str, objec
     row = next((row for row in own if row.token_id == principal.token_id), None)
     if row is None:  # tokens are not required
         return {"renew_in_s": None}
-    if row.replaces:
+    if row.replaces and row.replaces != ENROLMENT:
         await _take_into_use(context, row, now_s=now_s)
     if row.replaced_s is not None:
         context.authenticator.note_reuse(row)

@@ -53,7 +53,7 @@ class ApiSettings(RequestSettings):
             may be called, besides loopback's.
         token_check_s: time between two checks that the tokens of waiting requests and of streams
             are still valid.
-        agent_token_s: lifetime of a renewed agent's token; it is renewed after half of that.
+        agent_token_s: lifetime of an agent's token; the agent renews it after half of that.
         agent_token_grace_s: how long a token stays valid beside its successor.
         max_streams: most streams that one token may read at once.
         uploads: how much of uploaded code is kept.

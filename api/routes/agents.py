@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.agent_tokens import VOUCHED_PREFIX, has_token, is_bound, renew_token
+from api.agent_tokens import ENROLMENT, VOUCHED_PREFIX, has_token, is_bound, renew_token
 from api.answers import Answer
 from api.auth.roles import Role
 from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
@@ -70,6 +70,8 @@ async def enrol(request: Request) -> Response:
         subject=node,
         role=Role.AGENT.value,
         created_s=now_s,
+        expires_s=now_s + context.settings.agent_token_s,
+        replaces=ENROLMENT,
     )
     await in_thread(context.store.add_token, made)
     if foreign:

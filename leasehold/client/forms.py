@@ -1208,7 +1208,7 @@ class NewToken(TypedDict):
         expires_s: when it ends; null if it does not end
         revoked_s: when it was revoked; null if it was not
         last_used_s: when it was last used; null if it was not
-        replaces: id of the token that it renewed; empty if it renewed none
+        replaces: id of the token that it renewed; `enrolment` if an enrolment gave it
         replaced_s: when its own successor was first used; null if it has none
     """
 
@@ -1940,7 +1940,7 @@ class Token(TypedDict):
         expires_s: when it ends; null if it does not end
         revoked_s: when it was revoked; null if it was not
         last_used_s: when it was last used; null if it was not
-        replaces: id of the token that it renewed; empty if it renewed none
+        replaces: id of the token that it renewed; `enrolment` if an enrolment gave it
         replaced_s: when its own successor was first used; null if it has none
     """
 

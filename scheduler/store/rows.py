@@ -23,7 +23,7 @@ class TokenRow:
         expires_s: when it ends; None if it does not end.
         revoked_s: when it was revoked; None if it was not.
         last_used_s: when it was last used; None if it was not.
-        replaces: id of the token that it renewed; empty if it renewed none.
+        replaces: id of the token that it renewed; ``enrolment`` if an enrolment gave it.
         replaced_s: when its own successor was first used; None if it has none.
     """
 

@@ -164,6 +164,27 @@ def test_a_token_is_renewed_at_half_of_its_life_and_the_old_one_ends_after_a_gra
     assert kinds == ["token_renewed"]
 
 
+def test_the_first_token_of_a_node_ends_unless_its_agent_renews_it(daemon: Any) -> None:
+    made = enrol(daemon, enrolment(daemon, node="alpha")).json()
+    first = daemon.bearer(made["token"])
+    assert renew(first) == {"renew_in_s": 15 * DAY_S}
+    daemon.clock.seconds += 15 * DAY_S
+    second = daemon.bearer(renew(first)["token"])
+    assert renew(second) == {"renew_in_s": 15 * DAY_S}
+    assert first.get("/v1/whoami").status_code == 200, "within the grace"
+    daemon.clock.seconds += 601
+    assert first.get("/v1/whoami").status_code == 401
+
+
+def test_an_agent_that_was_away_for_longer_than_the_life_of_its_first_token_is_out(
+    daemon: Any,
+) -> None:
+    made = enrol(daemon, enrolment(daemon, node="alpha")).json()
+    daemon.clock.seconds += 30 * DAY_S + 1
+    assert daemon.bearer(made["token"]).get("/v1/whoami").status_code == 401
+    assert enrol(daemon, enrolment(daemon, node="alpha")).status_code == 200
+
+
 def test_an_answer_that_is_lost_is_asked_for_again(daemon: Any) -> None:
     old = agent(daemon)
     daemon.clock.seconds += 15 * DAY_S
