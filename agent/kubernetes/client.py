@@ -212,51 +212,28 @@ class KubernetesClient:
                 raise _error(int(item.get("code") or 500), item, f"watch {kind}")
             yield str(event.get("type")), item
 
-    async def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a pod.
+    async def create_object(self, kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object in the namespace that it names.
+
+        Args:
+            kind: as paths name it, such as ``pods``. ``leases`` are those of Kubernetes.
+            item: the object.
 
         Raises:
-            ExistsError: a pod of that name exists.
+            ExistsError: an object of that name exists.
             QuotaExceededError: a quota does not allow it.
             AdmissionRefusedError: it was refused.
         """
-        return await self._create("pods", pod)
+        path = _objects(item["metadata"]["namespace"], kind)
+        return await self._json("POST", path, {"fieldManager": FIELD_MANAGER}, dict(item))
 
-    async def create_service(self, service: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a Service; raises as ``create_pod``."""
-        return await self._create("services", service)
-
-    async def service(self, namespace: str, name: str) -> dict[str, Any]:
-        """Return a Service.
+    async def read_object(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        """Return an object.
 
         Raises:
-            MissingError: there is no such Service.
+            MissingError: there is no such object.
         """
-        return await self._json("GET", f"{_objects(namespace, 'services')}/{quote(name)}")
-
-    async def create_secret(self, secret: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a Secret; raises as ``create_pod``."""
-        return await self._create("secrets", secret)
-
-    async def create_lease(self, lease: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a Lease of Kubernetes, which is no lease of ours; raises as ``create_pod``."""
-        return await self._create("leases", lease)
-
-    async def lease(self, namespace: str, name: str) -> dict[str, Any]:
-        """Return a Lease of Kubernetes.
-
-        Raises:
-            MissingError: there is no such Lease.
-        """
-        return await self._json("GET", f"{_objects(namespace, 'leases')}/{quote(name)}")
-
-    async def pod(self, namespace: str, name: str) -> dict[str, Any]:
-        """Return a pod.
-
-        Raises:
-            MissingError: there is no such pod.
-        """
-        return await self._json("GET", f"{_pods(namespace)}/{quote(name)}")
+        return await self._json("GET", f"{_objects(namespace, kind)}/{quote(name)}")
 
     async def annotate_pod(
         self, namespace: str, name: str, annotations: Mapping[str, str], *, uid: str
@@ -374,10 +351,6 @@ class KubernetesClient:
             raise _error(error.status, {}, what) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubernetesUnreachableError(f"{what}: no answer ({_words(error)})") from error
-
-    async def _create(self, what: str, item: Mapping[str, Any]) -> dict[str, Any]:
-        path = _objects(item["metadata"]["namespace"], what)
-        return await self._json("POST", path, {"fieldManager": FIELD_MANAGER}, dict(item))
 
     async def _json(
         self,

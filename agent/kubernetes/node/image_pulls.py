@@ -226,16 +226,16 @@ class ImagePuller:
         await self._owner.take(pod)
         self._swept = False  # until the pod is deleted
         try:
-            made = await self._client.create_pod(pod)
+            made = await self._client.create_object("pods", pod)
         except ExistsError:
-            made = await self._client.pod(namespace, name)
+            made = await self._client.read_object("pods", namespace, name)
         began_s = lease_clock_s()
         self._not_before[image.name] = began_s + AGAIN_S
         end_s = began_s + PULL_MOST_S
         try:
             while (brought := pull_outcome(made)) is None and lease_clock_s() < end_s:
                 await asyncio.sleep(self._look_every_s)
-                made = await self._client.pod(namespace, name)
+                made = await self._client.read_object("pods", namespace, name)
         except MissingError:
             return  # another client has deleted it
         await self._delete(made)

@@ -106,7 +106,7 @@ class Belongings:
         if secret is None:
             return
         with contextlib.suppress(ExistsError):
-            await self._client.create_secret(secret)
+            await self._client.create_object("secrets", secret)
             record.troubled_s = None if record.troubled_s is None else lease_clock_s()
         record.secret_made = True
 
@@ -119,13 +119,13 @@ class Belongings:
         service = build_service(record.lease, owner_uid=record.uid, settings=self._settings)
         if service is not None and not await self._is_there(record, service["metadata"]["name"]):
             with contextlib.suppress(ExistsError):
-                await self._client.create_service(service)
+                await self._client.create_object("services", service)
         record.service_due_s = lease_clock_s() + SERVICE_EVERY_S
 
     async def _is_there(self, record: PodRecord, name: str) -> bool:
         """Return whether a Service is there, or was made by an agent that may not read any."""
         try:
-            await self._client.service(self._settings.namespace, name)
+            await self._client.read_object("services", self._settings.namespace, name)
         except MissingError:
             return False
         except PermissionDeniedError as error:

@@ -74,13 +74,13 @@ class PodOwner:
     async def _found(self) -> dict[str, Any]:
         namespace, name = self._settings.namespace, owner_name(self._settings.instance)
         try:
-            return await self._client.lease(namespace, name)
+            return await self._client.read_object("leases", namespace, name)
         except MissingError:
             pass
         try:
-            return await self._client.create_lease(build_owner(self._settings))
+            return await self._client.create_object("leases", build_owner(self._settings))
         except ExistsError:  # another agent was faster
-            return await self._client.lease(namespace, name)
+            return await self._client.read_object("leases", namespace, name)
 
 
 def build_owner(settings: PodSettings) -> dict[str, Any]:

@@ -95,9 +95,9 @@ class PodRequests:
         if first:
             record.save()  # before: if this agent dies now, the next one must not create it again
         try:
-            made = await self._client.create_pod(pod)
+            made = await self._client.create_object("pods", pod)
         except ExistsError:
-            made = await self._client.pod(self._settings.namespace, record.name)
+            made = await self._client.read_object("pods", self._settings.namespace, record.name)
             if lease_of(made) != lease_of(pod):
                 await self._replace(record, made)
                 return
@@ -130,7 +130,7 @@ class PodRequests:
         for _, lease, uid in tuple(asked_for(folder, known=known)):
             name = pod_name(lease.job_id, lease.attempt, lease.rank)
             with contextlib.suppress(MissingError):
-                pod = await self._client.pod(self._settings.namespace, name)
+                pod = await self._client.read_object("pods", self._settings.namespace, name)
                 if uid_of(pod) == uid:
                     found.append((pod, lease))
         return found
@@ -141,7 +141,7 @@ class PodRequests:
         A pod is gone if there is none of its name, or one with another uid.
         """
         try:
-            pod = await self._client.pod(self._settings.namespace, record.name)
+            pod = await self._client.read_object("pods", self._settings.namespace, record.name)
         except MissingError:
             pod = {}
         if uid_of(pod) != record.uid:
@@ -180,7 +180,9 @@ class PodRequests:
         if record.pod is None:
             if record.asked:
                 try:
-                    pod = await self._client.pod(self._settings.namespace, record.name)
+                    pod = await self._client.read_object(
+                        "pods", self._settings.namespace, record.name
+                    )
                 except MissingError:
                     pod = {}
                 if lease_of(pod)[0] == record.lease.lease_id:

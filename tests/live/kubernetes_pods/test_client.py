@@ -102,7 +102,7 @@ def test_long_lists_come_in_pages(play, monkeypatch):
 
     async def scene(stage):
         for number in range(5):
-            await stage.client.create_pod(pod(f"p{number}"))
+            await stage.client.create_object("pods", pod(f"p{number}"))
         found, version = await stage.client.pods(namespace="jobs")
         assert [item["metadata"]["name"] for item in found] == [f"p{n}" for n in range(5)]
         assert int(version) >= 105
@@ -116,7 +116,7 @@ def test_deleting_what_is_gone_or_has_been_replaced_is_as_good(play, failure):
     async def scene(stage):
         delete = stage.client.delete_pod
         assert not await delete("jobs", "nobody", uid="u", grace_s=1)
-        made = await stage.client.create_pod(pod("p"))
+        made = await stage.client.create_object("pods", pod("p"))
         assert not await delete("jobs", "p", uid="of another", grace_s=1)
         assert await delete("jobs", "p", uid=made["metadata"]["uid"], grace_s=1)
         stage.api.fault("DELETE", "/pods/p", failure(403, "Forbidden", 'User "a" cannot delete'))
