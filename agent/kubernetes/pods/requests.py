@@ -27,8 +27,8 @@ from agent.kubernetes.names import (
     pod_name,
     uid_of,
 )
-from agent.kubernetes.pods.belongings import Belongings
 from agent.kubernetes.pods.figures import of_ours, own_refusal
+from agent.kubernetes.pods.objects import PodObjects
 from agent.kubernetes.pods.owner import PodOwner
 from agent.kubernetes.pods.record import asked_for
 from scheduler.domain.lease_life import EndReason
@@ -77,16 +77,14 @@ class PodRequests:
         self._see, self._note, self._on_change = see, note, on_change
         self._trouble_s, self._force_after_s = trouble_s, force_after_s
         self._owner = PodOwner(client=client, settings=settings, note=note)
-        self._belongings = Belongings(
-            client=client, settings=settings, note=note, on_change=on_change
-        )
+        self._objects = PodObjects(client=client, settings=settings, note=note, on_change=on_change)
 
     async def make(self, record: PodRecord) -> None:
         """Create the missing objects of a lease at the API server."""
         if record.pod is None:
             await self._create(record)
         else:
-            await self._belongings.keep(record)
+            await self._objects.keep(record)
 
     async def _create(self, record: PodRecord) -> None:
         pod = self._pod_of(record)
@@ -97,7 +95,7 @@ class PodRequests:
         try:
             made = await self._client.create_object("pods", pod)
         except ExistsError:
-            made = await self._client.read_object("pods", self._settings.namespace, record.name)
+            made = await self._read_pod(record.name)
             if lease_of(made) != lease_of(pod):
                 await self._replace(record, made)
                 return
@@ -113,7 +111,7 @@ class PodRequests:
             self._see(record, made, False)
         record.unseen |= bool(self._lost_labels(record, made))
         self._note("create", "")
-        await self._belongings.keep(record)
+        await self._objects.keep(record)
 
     async def unlisted(
         self, folder: Path, known: Container[int]
@@ -130,7 +128,7 @@ class PodRequests:
         for _, lease, uid in tuple(asked_for(folder, known=known)):
             name = pod_name(lease.job_id, lease.attempt, lease.rank)
             with contextlib.suppress(MissingError):
-                pod = await self._client.read_object("pods", self._settings.namespace, name)
+                pod = await self._read_pod(name)
                 if uid_of(pod) == uid:
                     found.append((pod, lease))
         return found
@@ -141,7 +139,7 @@ class PodRequests:
         A pod is gone if there is none of its name, or one with another uid.
         """
         try:
-            pod = await self._client.read_object("pods", self._settings.namespace, record.name)
+            pod = await self._read_pod(record.name)
         except MissingError:
             pod = {}
         if uid_of(pod) != record.uid:
@@ -157,6 +155,9 @@ class PodRequests:
             await self._client.label_pod(
                 self._settings.namespace, record.name, lost, uid=record.uid
             )
+
+    async def _read_pod(self, name: str) -> dict[str, Any]:
+        return await self._client.read_object("pods", self._settings.namespace, name)
 
     def _lost_labels(self, record: PodRecord, pod: Mapping[str, Any]) -> dict[str, str]:
         """Return our labels that a pod lacks, or has with other values."""
@@ -180,9 +181,7 @@ class PodRequests:
         if record.pod is None:
             if record.asked:
                 try:
-                    pod = await self._client.read_object(
-                        "pods", self._settings.namespace, record.name
-                    )
+                    pod = await self._read_pod(record.name)
                 except MissingError:
                     pod = {}
                 if lease_of(pod)[0] == record.lease.lease_id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.pods import belongings
+from agent.kubernetes.pods import objects
 from agent.kubernetes.pods.ends import StartBounds
 from agent.reconcile import Renew
 from scheduler.domain.facts.troubles import trouble_of
@@ -19,7 +19,7 @@ FOREVER = {"bounds": StartBounds(trouble_s=60.0)}
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
-    monkeypatch.setattr(belongings, "SERVICE_EVERY_S", 0.1)
+    monkeypatch.setattr(objects, "SERVICE_EVERY_S", 0.1)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ SERVICE_EVERY_S: Final = 30.0
 _UNCONFIGURED: Final = "CreateContainerConfigError"
 
 
-class Belongings:
+class PodObjects:
     """Makes the objects beside pods.
 
     Args:
