@@ -67,7 +67,8 @@ class Buckets:
         """
         amount = max(size / 1000.0, 1.0)
         if (wait_s := self.take(f"reports {node}", NODE_REPORTS_KB, amount=amount)) > 0:
-            raise rate_limited(wait_s)
+            cause = f"more than {NODE_REPORTS_KB.per_s / 1000:.0f} MB of reports a second"
+            raise rate_limited(wait_s, cause=cause)
 
     def wait_s(self, caller: str, limit: RateLimit) -> float:
         """Return what ``take`` would return, and take nothing."""

@@ -195,12 +195,12 @@ def internal_error(request_id: str) -> PublicError:
     )
 
 
-def rate_limited(wait_s: float) -> ProblemError:
-    """Return the refusal of a caller that asks too often."""
+def rate_limited(wait_s: float, *, cause: str = "too many requests") -> ProblemError:
+    """Return the refusal of a caller that asks too often, or sends too much."""
     seconds = max(1, math.ceil(wait_s))
     return ProblemError(
         429,
-        f"too many requests; try again in {seconds} s",
+        f"{cause}; try again in {seconds} s",
         headers={"Retry-After": str(seconds)},
     )
 

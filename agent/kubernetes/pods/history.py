@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import TYPE_CHECKING, Final
 
+from agent.clock import lease_clock_s
 from agent.kubernetes.client import KubernetesError
 from agent.kubernetes.names import pod_selector, uid_of
 from agent.kubernetes.pods.ends import look_at
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Longest time in which missed changes are read; an agent begins no lease meanwhile.
 REPLAY_S: Final = 2.0
+#: Least time between two writes of the version.
+STORE_EVERY_S: Final = 1.0
 
 
 class PodHistory:
@@ -51,9 +55,17 @@ class PodHistory:
         self.labels = pod_selector(node=node, instance=settings.instance)
         self._file = folder / "pods.version"
         self._since = self._stored()
+        self._stored_s = -math.inf
 
     def note(self, version: str) -> None:
-        """Store the version up to which changes are known; on a full disk the older one stays."""
+        """Store the version up to which changes are known, once in a while.
+
+        An older version does no harm, as after a full disk: the next agent reads more changes.
+        """
+        now_s = lease_clock_s()
+        if now_s - self._stored_s < STORE_EVERY_S:
+            return
+        self._stored_s = now_s
         with contextlib.suppress(OSError):
             write_json(self._file, {"version": version})
 
