@@ -34,11 +34,13 @@ class ProcessJobs(NodeBackend):
         isolation: whether owners are kept apart; one of ``agent.process.cells.confinement.MODES``.
         devices: device nodes that every job sees then, besides its workers.
         groups: groups of every job then, by name or number.
+        namespaces: whether jobs may make user namespaces then.
     """
 
     isolation: str = OFF
     devices: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    namespaces: bool = False
 
     @contextlib.asynccontextmanager
     async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
@@ -48,7 +50,11 @@ class ProcessJobs(NodeBackend):
         for problem in inventory.missing.values():
             _log.warning("%s", problem)
         confinement = find_confinement(
-            self.isolation, setup.state_dir, devices=self.devices, groups=self.groups
+            self.isolation,
+            setup.state_dir,
+            devices=self.devices,
+            groups=self.groups,
+            namespaces=self.namespaces,
         )
         groups = find_groups(setup.state_dir)
         if groups.problem:

@@ -181,6 +181,9 @@ class AgentConfig:
     job_groups: tuple[str, ...] = setting(
         (), "Groups of this node that every such job is a member of, by name or number."
     )
+    job_namespaces: bool = setting(
+        False, "Let such jobs make user namespaces, as containers without root need (Apptainer)."
+    )
     stop_jobs: bool = setting(False, "Stop the jobs with the agent; else they go on.")
     times: AgentTimesSection = field(default_factory=AgentTimesSection)
     start_timeout: StartTimeoutSection = field(default_factory=StartTimeoutSection)

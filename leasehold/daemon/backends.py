@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def processes(config: AgentConfig, _environment: Mapping[str, str]) -> ProcessJobs:
     """Return the backend that runs jobs as local processes."""
     return ProcessJobs(
-        isolation=config.isolation, devices=config.job_devices, groups=config.job_groups
+        isolation=config.isolation,
+        devices=config.job_devices,
+        groups=config.job_groups,
+        namespaces=config.job_namespaces,
     )
 
 

@@ -9,6 +9,7 @@ and the reason.
 
 import contextlib
 import ctypes
+import errno
 import glob
 import json
 import os
@@ -119,6 +120,19 @@ def opening_devices(told):
             os.mknod(f"{folder}/device", 0o020666, os.makedev(1, 5))
             done.append(f"made one in {folder}")
     return f"opened {done}" if done else "refused: none is there"
+
+
+def calling(told):
+    """Make the system calls behind which faults of the kernel are found."""
+    done, errors = [], set()
+    for name, number in told["calls"].items():
+        failed = _libc.syscall(number, 0x10000000, 0, 0, 0, 0) == -1  # of a user namespace
+        error = errno.errorcode[ctypes.get_errno()] if failed else "none"
+        if error in ("EPERM", "ENOSYS"):
+            errors.add(error)
+        else:
+            done.append(f"{name}: {error}")
+    return f"reached {done}" if done else f"refused: {errors}"
 
 
 def becoming_root():
@@ -259,6 +273,7 @@ def attacks(told):
     yield "output", lambda: reading(f"{state}/logs/**")
     yield "devices", lambda: opening_devices(told)
     yield "root", becoming_root
+    yield "calls", lambda: calling(told)
     yield "mounts", lambda: mounting(told)
     yield "steps", lambda: speaking_for(told)
     yield "trace others", lambda: tracing(told["pids of bob"])

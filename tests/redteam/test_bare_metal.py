@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ import httpx
 import pytest
 from loot import MARK
 from real_service import as_user, running_service
+
+from agent.process.cells.system_calls import MACHINES
 
 PYTHON = "/usr/bin/python3"  # one that jobs can reach
 missing = [
@@ -165,7 +168,7 @@ class Scene:
     def targets(self):
         pids = {name: self.pids_of(name) for name in ("prey", "sister")}
         assert all(pids.values()), pids
-        state = self.state("n1")
+        state, calls = self.state("n1"), MACHINES[platform.machine()]
         return {
             "server": self.url,
             "state": str(state),
@@ -176,6 +179,7 @@ class Scene:
             "pids": [pid for some in pids.values() for pid in some],
             "agents": [agent.pid for agent in self.agents.values()] + [os.getpid()],
             "checkpoints of bob": str(self.shared / "prey"),
+            "calls": dict(calls.refused) | {"unshare": calls.unshare},
             "devices": ["/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/nvidia3"],
         }
 
@@ -267,6 +271,7 @@ def scene():
         pytest.param("checkpoints", id="reads the checkpoints of another owner"),
         pytest.param("output", id="reads the output of its neighbours"),
         pytest.param("root", id="becomes root"),
+        pytest.param("calls", id="makes system calls that only reach faults of the kernel"),
         pytest.param("mounts", id="looks under mounts from a user namespace"),
         pytest.param("steps", id="tells steps in the name of another lease"),
         pytest.param("connections", id="keeps silent connections to the agent"),

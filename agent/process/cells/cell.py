@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.process.cells.system_calls import refuse_calls
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,12 +47,16 @@ class Cell:
         uid: user and group of the job.
         groups: further groups.
         whose: the owner, as text.
+        namespaces: whether the job may make user namespaces.
+        calls_refused: whether the system calls of ``system_calls`` are refused to it.
     """
 
     command: list[str]
     uid: int
     groups: list[int]
     whose: str
+    namespaces: bool = True
+    calls_refused: bool = False
     _keeper: subprocess.Popen[bytes] | None = None
     _spaces: dict[str, int] = field(default_factory=dict)
 
@@ -58,7 +64,13 @@ class Cell:
     def of(cls, told: dict[str, Any]) -> Cell:
         """Return the cell of ``launch.json``; see ``confinement``."""
         return cls(
-            command=told["command"], uid=told["uid"], groups=told["groups"], whose=told["whose"]
+            command=told["command"],
+            uid=told["uid"],
+            groups=told["groups"],
+            whose=told["whose"],
+            # An agent of the release before wrote neither.
+            namespaces=told.get("namespaces", True),
+            calls_refused=told.get("calls_refused", False),
         )
 
     def open(self, prepare: Callable[[], None]) -> str:
@@ -127,6 +139,8 @@ class Cell:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has undone it
         if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
+        if self.calls_refused:
+            refuse_calls(namespaces=self.namespaces)
         os.chdir(folder)
 
     def look(self, folder: str, checkpoints: str | None) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from agent.process.acting import Reach
+from agent.process.cells import system_calls
 from agent.process.environment import Places
 from scheduler.errors import InputError
 
@@ -66,6 +67,8 @@ class Confinement:
         required: whether a lease that cannot be confined must not run.
         devices: device nodes, and folders of such, that every job sees.
         groups: groups of every job.
+        namespaces: whether jobs may make user namespaces.
+        calls_refused: whether the system calls of ``system_calls`` are refused to jobs.
     """
 
     bwrap: str
@@ -73,6 +76,8 @@ class Confinement:
     required: bool = False
     devices: tuple[str, ...] = ()
     groups: tuple[int, ...] = ()
+    namespaces: bool = False
+    calls_refused: bool = False
 
     @property
     def door(self) -> Path:
@@ -152,6 +157,8 @@ class Confinement:
             "uid": lease.uid,
             "groups": list(self.groups),
             "whose": f"'{lease.owner}' in project '{lease.project}'",
+            "namespaces": self.namespaces,
+            "calls_refused": self.calls_refused,
         }
 
     def seen_work(self, lease: DesiredLease) -> str:
@@ -208,7 +215,12 @@ def user_name(uid: int) -> str:
 
 
 def find_confinement(
-    mode: str, state_dir: Path, *, devices: Sequence[str] = (), groups: Sequence[str] = ()
+    mode: str,
+    state_dir: Path,
+    *,
+    devices: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    namespaces: bool = False,
 ) -> Confinement | None:
     """Return the confinement of jobs, if it is possible here; log in one line if it is not.
 
@@ -217,6 +229,7 @@ def find_confinement(
         state_dir: of the agent.
         devices: device nodes that every job sees besides its workers.
         groups: names or numbers of groups of every job.
+        namespaces: whether jobs may make user namespaces.
 
     Raises:
         InputError: there is no such mode; confinement is required and not possible; or a group is
@@ -235,12 +248,16 @@ def find_confinement(
     os.setgroups([])  # files read as a job's user must not be read by root's groups
     bwrap = shutil.which("bwrap")
     assert bwrap is not None
+    if obstacle := system_calls.find_obstacle():
+        _log.warning("no system calls are refused to jobs on this node: %s", obstacle)
     return Confinement(
         bwrap=bwrap,
         state_dir=state_dir,
         required=mode == REQUIRED,
         devices=tuple(devices),
         groups=numbers,
+        namespaces=namespaces,
+        calls_refused=not obstacle,
     )
 
 

@@ -513,6 +513,49 @@ def test_devices_and_groups_that_every_job_gets_are_settings(node):
     run(main())
 
 
+#: Becomes root of a user namespace, and looks under the mounts over the agent's folder.
+LOOKS = """
+unshare -Urm sh -c 'id -u; umount -l {0}; ls {0}' 2>&1
+grep Seccomp: /proc/self/status
+"""
+
+
+@confined
+def test_a_job_makes_no_user_namespaces_unless_the_node_lets_it(node):
+    async def main():
+        looks = LOOKS.format(node.state_dir)
+        node.want(node.script(1, looks))
+        async with node.here():
+            await node.until(lambda: node.ended(1))
+        assert node.log(1).splitlines() == [
+            "unshare: unshare failed: Operation not permitted",
+            "Seccomp:\t2",
+        ]
+        node.want(node.script(2, looks))
+        async with node.here(namespaces=True):
+            await node.until(lambda: node.ended(2))
+        # Even as root it cannot take the mount away, and the folder that it sees is empty.
+        user, umount, filtered = node.log(2).splitlines()
+        assert (user, filtered) == ("0", "Seccomp:\t2")
+        assert umount.startswith(f"umount: {node.state_dir}: ")
+
+    run(main())
+
+
+@confined
+def test_a_machine_that_can_refuse_no_calls_runs_jobs_and_logs_it(node, monkeypatch, caplog):
+    monkeypatch.setattr(confinement.system_calls, "find_obstacle", lambda: "it is an old one")
+
+    async def main():
+        node.want(node.script(1, "grep Seccomp: /proc/self/status"))
+        async with node.here():
+            await node.until(lambda: node.ended(1))
+        assert node.log(1) == "Seccomp:\t0\n"
+
+    run(main())
+    assert "no system calls are refused to jobs on this node: it is an old one" in caplog.text
+
+
 def test_a_mode_that_there_is_not_is_refused(tmp_path):
     with pytest.raises(InputError, match="'no'; it must be auto, required, off"):
         find_confinement("no", tmp_path)

@@ -256,7 +256,7 @@ def plugged(settings):
 
 
 def launched(settings):
-    """Return by which command and in which groups the agent keeps a job apart; None if not at all.
+    """Return how the agent keeps a job apart: command, groups, namespaces; None if not at all.
 
     The machine is assumed to support that, which needs root and bubblewrap. A
     program that ends at once takes the place of the one that would start the job.
@@ -267,7 +267,10 @@ def launched(settings):
         await stage.until(stage.ended)
         launch = json.loads((stage.folder / "state/leases/1/launch.json").read_text())
         cell = launch.get("cell")
-        return cell and ([part for part in cell["command"] if "/lh-" not in part], cell["groups"])
+        if cell is None:
+            return None
+        command = [part for part in cell["command"] if "/lh-" not in part]
+        return command, cell["groups"], cell["namespaces"]
 
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -323,6 +326,7 @@ ENTRIES = dict(
         setting("isolation", "off", "auto", launched),
         setting("job_devices", ["/dev/one"], ["/dev/other"], launched, **APART),
         setting("job_groups", ["7"], ["8"], launched, **APART),
+        setting("job_namespaces", False, True, launched, **APART),
         setting("stop_jobs", False, True, seen(left_over, clusters=(4,)), under=PODS),
         setting("times.report_every_s", 2.0, 7.0, seen(reports)),
         setting(
