@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from leasehold.surroundings import Surroundings
 
+#: Longest wait for the agent to read the last report.
+RECEIPT_MOST_S: Final = 1.0
+
 
 class Channel:
     """Reports steps and receives the notice, in a separate thread.
@@ -114,7 +117,7 @@ class Channel:
             return
         self._closing = True
         os.write(self._wake_writer, b"x")
-        self._thread.join(timeout=2.0)
+        self._thread.join(timeout=RECEIPT_MOST_S + 1.0)
         self.leave_steps()
         if not self._thread.is_alive():
             self._close_pipe()
@@ -143,7 +146,24 @@ class Channel:
                 due_s = time.monotonic() + self._report_every_s
             self._listen(max(due_s - time.monotonic(), 0.0))
         self._report()
+        self._await_receipt()
         self._disconnect()
+
+    def _await_receipt(self) -> None:
+        """Wait until the agent has read the last report, and closes the connection.
+
+        If this process closed it first, and the agent then answered an earlier report, the answer
+        would fail and the agent would drop the reports that it has not read.
+        """
+        if self._socket is None:
+            return
+        end_s = time.monotonic() + RECEIPT_MOST_S
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            while (left_s := end_s - time.monotonic()) > 0:
+                ready, _, _ = select.select([self._socket], [], [], left_s)
+                if ready and not self._socket.recv(4096):
+                    return
 
     def _report(self) -> None:
         message: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+import threading
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_steps_are_told_within_bounds(tmp_path, monkeypatch, steps, told):
     channel.start()
     with theirs, theirs.makefile("rb") as lines:
         line = lines.readline()
-        channel.close()
+    channel.close()
     assert len(line) <= bounds.LINE_BYTES
     assert {name: json.loads(line)[name] for name in ("steps_live", "steps_done")} == {
         "steps_live": told,
@@ -65,6 +66,7 @@ FIGURES = {
 
 
 def test_what_was_measured_is_told_once_over_each_connection_and_again_if_it_changes(monkeypatch):
+    monkeypatch.setattr("leasehold.channel.RECEIPT_MOST_S", 0.1)
     pairs = [socket.socketpair(), socket.socketpair()]
     unused = iter(pairs)
     monkeypatch.setattr("leasehold.channel.connect", lambda *_, **__: next(unused)[0])
@@ -85,6 +87,37 @@ def test_what_was_measured_is_told_once_over_each_connection_and_again_if_it_cha
     with pairs[1][1] as agent, agent.makefile("rb") as lines:
         assert json.loads(lines.readline())["learning"]["batch_samples"] == 80
         channel.close()
+
+
+def test_a_channel_is_closed_when_the_agent_has_read_the_last_report(tmp_path):
+    """An agent that answered on a closed connection would lose the reports after that."""
+    path = tmp_path / "s"
+    with socket.create_server(str(path), family=socket.AF_UNIX) as listener:
+        channel = Channel(Surroundings(endpoint=str(path)), report_every_s=60.0)
+        channel.start()
+        agent, _ = listener.accept()
+        closer = threading.Thread(target=channel.close)
+        with agent, agent.makefile("rb") as lines:
+            lines.readline()
+            channel.steps_live = 3
+            closer.start()
+            reports = [json.loads(line)["steps_live"] for line in lines]  # until it sends no more
+            agent.sendall(b'{"notice": false}\n')
+            assert closer.is_alive()
+        closer.join()
+    assert reports == [3]
+
+
+def test_an_agent_that_never_answers_holds_a_job_up_for_a_moment_only(monkeypatch):
+    monkeypatch.setattr("leasehold.channel.RECEIPT_MOST_S", 0.1)
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr("leasehold.channel.connect", lambda *_, **__: ours)
+    channel = Channel(Surroundings(endpoint="tcp://nowhere:1"), report_every_s=60.0)
+    channel.start()
+    with theirs:
+        assert theirs.recv(4096)
+        channel.close()
+        assert ours.fileno() == -1, "it is closed, though the agent keeps its end open"
 
 
 @pytest.mark.parametrize(
