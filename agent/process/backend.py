@@ -36,6 +36,7 @@ from agent.process.clearing import Clearing
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.process.environment import Places, process_environment
 from agent.process.lease_files import LeaseFolder
+from agent.process.master_port import find_port_conflict
 from agent.process.record import Record
 from agent.process.remnants import become_reaper
 from agent.process.steps_file import StepsFile
@@ -283,6 +284,9 @@ class ProcessBackend(IsolatedBackend[Record]):
             devices = self._inventory.environment(lease.workers)
         except InputError as error:
             self._refuse(wanted, EndReason.LOST, str(error))
+            return
+        if conflict := find_port_conflict(lease):
+            self._refuse(wanted, EndReason.LOST, conflict)
             return
         confinement = self._confinement
         if confinement is not None and (fault := confinement.fault(lease)):

@@ -159,8 +159,8 @@ class AgentConfig:
     ca_file: str | None = setting(None, "Certificates that the scheduler's is checked against.")
     address: str = setting(
         "",
-        "Address at which other nodes reach rank 0 of a gang on this node; "
-        "the local address on the way to the scheduler unless given.",
+        "Address at which other nodes reach rank 0 of a gang on this node; unless given, the local "
+        "address on the way to the scheduler, or to other networks if that is on this machine.",
     )
     backend: str = setting(
         "process",

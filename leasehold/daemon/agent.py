@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from agent.backend import NodeSetup
@@ -37,6 +37,8 @@ _log = logging.getLogger("leasehold.agent")
 #: A part of a host name; some machines have underscores in their names.
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
+#: Addresses for documentation (RFC 5737, RFC 3849): only the route to other networks leads there.
+_OUTSIDE: Final = ("192.0.2.1", "2001:db8::1")
 #: The scheduler's address if no other is given.
 DEFAULT_SERVER = "http://127.0.0.1:8642"
 #: Environment variables; a command line can be read by every user of the machine.
@@ -59,8 +61,7 @@ class AgentOptions:
         enrolment: one-time secret, used if there is no token yet.
         enrolment_file: a file with the one-time secret.
         ca_file: certificates that verify the scheduler's certificate.
-        address: address of this node for rank 0 of a gang; empty: the local address of the route to
-            the scheduler.
+        address: address of this node for rank 0 of a gang; empty: see ``local_address``.
         backend: runs the jobs; local processes by default.
         stop_jobs: whether the jobs stop when the agent stops; if not, they go on and the next agent
             finds them.
@@ -192,20 +193,34 @@ def default_state_dir() -> Path:
 
 
 def local_address(server: str) -> str:
-    """Return this machine's address on the route to the scheduler; no data is sent.
+    """Return this machine's address for other nodes; no data is sent.
 
-    It is loopback if the scheduler is on this machine, or if the route is not known.
+    It is the address on the route to the scheduler. If the scheduler is on this machine, it is the
+    address on the route to other networks; loopback without such a route.
     """
     url = urlsplit(server_address(server))
+    host = url.hostname or ""
+    address = _address_towards(host, url.port or 80)
+    if address and not ip_address(address).is_loopback:
+        return address
+    outward = (_address_towards(outside, 80) for outside in _OUTSIDE)
+    if found := next(filter(None, outward), ""):
+        return found
+    _log.warning(
+        "gangs over several nodes cannot reach this one: give --address; it uses 127.0.0.1"
+    )
+    return "127.0.0.1"
+
+
+def _address_towards(host: str, port: int) -> str:
+    """Return this machine's address on the route to a host; empty if there is no route."""
     try:
-        host, port = url.hostname or "", url.port or 80
         family, kind, proto, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, proto) as probe:
             probe.connect(target)
-            return str(probe.getsockname()[0])
+            return str(probe.getsockname()[0]).partition("%")[0]
     except OSError:
-        _log.warning("no way to %s is known; gangs on this node use 127.0.0.1: see --address", host)
-        return "127.0.0.1"
+        return ""
 
 
 def node_name(given: str) -> str:

@@ -159,6 +159,9 @@ def _times(live: LiveLease, member: Member, now_s: float) -> tuple[float, float 
 
 
 def _master(view: PublishedState, live: LiveLease) -> str:
+    """Return where rank 0 listens: on one node, what no other network and no firewall changes."""
+    if len(live.members) == 1:
+        return "127.0.0.1"
     master = view.nodes.by_name.get(live.members[0].node)
     return master.address if master is not None else "127.0.0.1"
 

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -178,6 +179,30 @@ def test_a_lease_on_a_worker_that_is_not_there_is_lost(node):
             report = await node.until(lambda: node.ended(1))
         assert report.reason is EndReason.LOST
         assert "no worker 9" in report.message
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)]
+)
+def test_a_gang_whose_port_is_in_use_is_lost_and_one_process_does_not_mind(node, host, family):
+    async def main():
+        with socket.create_server((host, 0), family=family) as taken:
+            port = {"master_port": taken.getsockname()[1]}
+            node.want(
+                node.lease(1, "pass", **port, world_size=2, local_ranks=(0, 1), workers=(0, 1)),
+                node.lease(2, "pass", **port, workers=(2,)),
+                node.lease(3, "pass", **port, world_size=2, rank=1, workers=(3,)),
+            )
+            async with node.agent():
+                reports = [await node.until(lambda i=i: node.ended(i)) for i in (1, 2, 3)]
+        assert [report.reason for report in reports] == [
+            EndReason.LOST,
+            EndReason.COMPLETED,
+            EndReason.COMPLETED,
+        ]
+        assert f"listens on port {port['master_port']}, MASTER_PORT" in reports[0].message
 
     run(main())
 

@@ -24,6 +24,7 @@ from agent.process.lease_files import LeaseFolder
 from agent.process.node import find_workers
 from agent.settings import AgentSettings
 from leasehold.config.secret_files import read_secret
+from leasehold.daemon import agent as daemon_agent
 from leasehold.daemon.agent import (
     AgentOptions,
     check_address,
@@ -435,11 +436,22 @@ def test_workers_are_declared_or_asked_of_nvml():
 
 
 def test_the_address_is_that_of_the_way_to_the_scheduler(monkeypatch):
-    assert local_address("http://127.0.0.1:1") == "127.0.0.1"
-    assert local_address("http://[::1]:1") in {"::1", "127.0.0.1"}
+    routes = {"127.0.0.1": "127.0.0.1", "::1": "::1", "10.1.0.1": "10.1.0.7"}
+    monkeypatch.setattr(daemon_agent, "_address_towards", lambda host, _: routes.get(host, ""))
+    assert local_address("http://10.1.0.1:1") == "10.1.0.7"
+    for here in ("http://127.0.0.1:1", "http://[::1]:1", "http://no-such-host.invalid"):
+        assert local_address(here) == "127.0.0.1", "there is no other network"
+        with mock.patch.dict(routes, {"2001:db8::1": "2001:db8:7::7"}):
+            assert local_address(here) == "2001:db8:7::7"
+            with mock.patch.dict(routes, {"192.0.2.1": "10.0.0.7"}):
+                assert local_address(here) == "10.0.0.7"
+
+
+def test_the_kernel_is_asked_for_the_way(monkeypatch):
+    assert daemon_agent._address_towards("127.0.0.1", 1) == "127.0.0.1"
     unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     monkeypatch.setattr(socket, "getaddrinfo", mock.Mock(side_effect=unknown))
-    assert local_address("http://no-such-host.invalid") == "127.0.0.1"
+    assert daemon_agent._address_towards("no-such-host.invalid", 1) == ""
 
 
 def test_the_state_folder_follows_the_environment(monkeypatch, tmp_path):

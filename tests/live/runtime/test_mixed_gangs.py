@@ -47,6 +47,23 @@ def test_each_node_is_told_the_types_and_paces_of_all_ranks():
     assert worker_type == "k80 + v100"
 
 
+def test_rank_0_is_reached_by_its_nodes_address_and_on_one_node_by_loopback():
+    async def story(stage):
+        await stage.job("wide", **MIXED)
+        await stage.wait(2)
+        wide = [(lease, node) for node in TWO_TYPES for lease in await stage.launched(node)]
+        (first,) = [node for lease, node in wide if lease.rank == 0]
+        assert {(lease.master_addr, lease.master_port) for lease, _ in wide} == {
+            (first, wide[0][0].master_port)
+        }
+        await stage.request("POST", "/v1/jobs/wide/cancel")
+        await stage.job("narrow", total_steps=1e6, throughputs=RATES)
+        await stage.wait(30)
+        return [lease.master_addr for node in TWO_TYPES for lease in await stage.launched(node)]
+
+    assert played(story, nodes=TWO_TYPES) == ["127.0.0.1"]
+
+
 def test_a_job_that_does_not_opt_in_waits_and_is_told_nothing():
     async def story(stage):
         await stage.job("plain", **MIXED | {"mixed_gangs": False, "scale_factor": 1})

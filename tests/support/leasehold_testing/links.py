@@ -52,7 +52,7 @@ class ServiceLink:
         """Deliver a report."""
         service = self._there()
         try:
-            await service.report(report, address="127.0.0.1", version="test")
+            await service.report(report, address=report.node, version="test")
         except (NotLeadingError, StoreError) as error:  # over HTTP these are 5xx
             raise ConnectionRefusedError(str(error)) from error
 
