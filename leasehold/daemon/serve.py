@@ -23,6 +23,7 @@ from leasehold.daemon.identity import identity_provider
 from leasehold.daemon.process.garbage import rare_collections
 from leasehold.daemon.process.memory import share_arenas
 from leasehold.daemon.process.threads import quick_switches
+from leasehold.daemon.process.watchdog import StallWatchdog
 from leasehold.daemon.secrets.first_token import ensure_admin_token, ensure_given_token
 from leasehold.daemon.secrets.secret_keys import secret_box
 from leasehold.daemon.settings import api_settings, runtime_settings
@@ -40,7 +41,6 @@ from scheduler.runtime.driver.snapshots import policy_in_force
 from scheduler.runtime.driver.takeover import MEANWHILE
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import SolverPool
-from scheduler.runtime.watchdog import StallWatchdog
 from scheduler.unreadable import why_unreadable
 from scheduler.views.metrics import Metrics
 from traces.tables.throughputs import read_throughputs

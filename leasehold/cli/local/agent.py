@@ -15,12 +15,15 @@ from leasehold.config.load import load_agent_config
 from leasehold.daemon.agent import ENROLMENT_VARIABLE, TOKEN_VARIABLE, AgentOptions, run_agent
 from leasehold.daemon.agent_options import options_of
 from leasehold.daemon.process.stopping import stop_signals
+from leasehold.daemon.process.watchdog import StallWatchdog
 from leasehold.log import set_up_logging
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: If the event loop stands still for longer, the log says so, and names the code.
+STALL_S = 1.0
 #: Steps of a launch that have a bound.
 START_STEPS = ("bind", "prepare", "image", "trouble", "process")
 
@@ -224,10 +227,14 @@ async def _run(options: AgentOptions) -> None:
 
     for number in signals:
         loop.add_signal_handler(number, ask_to_stop)
+    watchdog = StallWatchdog(threshold_s=STALL_S)
+    watchdog.start(loop)
     try:
         await run_agent(options, stop=stop)
     except BaseExceptionGroup as group:
         raise _first(group) from group
+    finally:
+        watchdog.stop()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

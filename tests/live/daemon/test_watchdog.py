@@ -8,8 +8,8 @@ import re
 import threading
 import time
 
-from scheduler.runtime import watchdog
-from scheduler.runtime.watchdog import StallWatchdog
+from leasehold.daemon.process import watchdog
+from leasehold.daemon.process.watchdog import StallWatchdog
 
 
 def block_the_loop(seconds):
