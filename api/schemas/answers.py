@@ -284,4 +284,6 @@ class Ready(BaseModel):
     ready: bool
     leading: bool
     version: str
-    problems: list[str] = Field(description="problems; only callers with a token see them")
+    problems: list[str] = Field(
+        description="problems; callers without a token see why it is not ready, without details"
+    )

@@ -26,6 +26,7 @@ from scheduler.errors import (
     SupersededError,
     TurnFailedError,
 )
+from scheduler.runtime.driver.outage import OutageLog
 from scheduler.runtime.driver.snapshots import store_snapshot
 from scheduler.runtime.signals import News, NodeSignals
 from scheduler.store.protocol import Entry
@@ -123,6 +124,7 @@ class Driver:
         self._closed = self._leaving = False
         #: why the current entry cannot be committed; None while the database takes entries.
         self._failure: StoreUnavailableError | None = None
+        self._uncommitted = OutageLog(_log, "entries cannot be committed", now=metrics.clock)
         #: whether that has lasted so long that new facts are refused.
         self._blocked = False
         #: the facts of the current turn.
@@ -383,13 +385,14 @@ class Driver:
                     head = await asyncio.to_thread(commit)
                 except StoreUnavailableError as error:
                     self._failure = error
-                    _log.warning("entry %d cannot be committed: %s", entry.sequence, error)
+                    self._uncommitted.failed(error)
                     alarms = alarms or self._set_alarms()
                     await asyncio.sleep(wait_s)
                     wait_s = min(2.0 * wait_s, COMMIT_RETRY_MOST_S)
                     commit = partial(self._commit_again, entry)
                 else:
                     self._failure = None
+                    self._uncommitted.over()
                     self._metrics.committed(self._metrics.clock() - began_s)
                     return head
         finally:

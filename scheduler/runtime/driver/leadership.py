@@ -14,6 +14,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scheduler.errors import StaleLeaderError, StoreUnavailableError
+from scheduler.runtime.driver.outage import OutageLog
 
 if TYPE_CHECKING:
     from scheduler.clock import Clock
@@ -59,6 +60,8 @@ class LeaderKeeper:
         self._asked: asyncio.Task[Leadership | None] | None = None
         #: why the last renewal, or read of the leader, failed; None if it did not
         self.failure: StoreUnavailableError | None = None
+        self._unread = OutageLog(_log, "the leadership cannot be read", now=self._passed_s)
+        self._unrenewed = OutageLog(_log, "the leadership cannot be renewed", now=self._passed_s)
 
     @property
     def token(self) -> int | None:
@@ -101,6 +104,7 @@ class LeaderKeeper:
             self._clock.set_right()
         asked_s = self._passed_s()
         if seen != self._seen:
+            self._note_leader(seen)
             self._seen, self._seen_s = seen, asked_s
         other = seen is not None and seen.holder != self.holder
         if other and asked_s - self._seen_s < self.ttl_s:
@@ -127,6 +131,18 @@ class LeaderKeeper:
         _log.info("leading with token %d", taken.token)
         return taken.token
 
+    def _note_leader(self, seen: Leadership | None) -> None:
+        """Log whom this process stands by for, if that is news."""
+        if seen is None or seen.holder == self.holder:
+            return
+        if self._seen is None or self._seen.holder != seen.holder:
+            _log.info(
+                "%s leads%s; this process is its standby, and leads if it does not renew for %g s",
+                seen.holder.partition(" ")[0],  # host and folder
+                f" at {seen.address}" if seen.address else "",
+                self.ttl_s,
+            )
+
     async def wait_to_lead(self) -> int:
         """Try until this process leads; returns the fencing token. A standby waits here.
 
@@ -149,9 +165,10 @@ class LeaderKeeper:
             token = await self.acquire()
         except StoreUnavailableError as error:
             self.failure = error
-            _log.warning("the leadership cannot be read, trying again: %s", error)
+            self._unread.failed(error)
             return None
         self.failure = None
+        self._unread.over()
         return token
 
     def _next_look_s(self) -> float:
@@ -213,13 +230,14 @@ class LeaderKeeper:
             return str(error), False
         except StoreUnavailableError as error:
             self.failure = error
-            _log.warning("the leadership could not be renewed, trying again: %s", error)
+            self._unrenewed.failed(error)
             over = self._passed_s() >= self._until_s
             return (f"no renewal for {self.ttl_s:g} s: {error}" if over else ""), False
         finally:
             expiry.cancel()
             call.add_done_callback(_fetch)
         self._until_s, self.failure = asked_s + self.ttl_s, None
+        self._unrenewed.over()
         return "", True
 
     async def release(self) -> None:

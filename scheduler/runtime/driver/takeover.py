@@ -19,6 +19,7 @@ from scheduler.errors import (
     WrongClockError,
 )
 from scheduler.runtime.driver.driver import Driver
+from scheduler.runtime.driver.outage import OutageLog
 from scheduler.runtime.driver.snapshots import by_decider, recover_state
 
 if TYPE_CHECKING:
@@ -83,13 +84,15 @@ class Takeover:
             token: the leader's fencing token.
             suspects: facts that were in progress when the previous driver ended.
         """
+        unloaded = OutageLog(_log, "the state cannot be loaded", now=self.metrics.clock)
         while True:
             try:
                 driver = await self._load(token, suspects)
             except StoreUnavailableError as error:
-                _log.warning("the state cannot be loaded, trying again: %s", error)
+                unloaded.failed(error)
                 await asyncio.sleep(1.0)
             else:
+                unloaded.over()
                 self.leads_on = True
                 return driver
 

@@ -144,7 +144,11 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _connect_postgresql(url: URL) -> Engine:
-    return create_engine(
+    """Return a pool that also works behind a pooler that shares connections by transaction.
+
+    So nothing outlasts a transaction: no settings of a session, and no prepared statements.
+    """
+    engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
@@ -157,13 +161,22 @@ def _connect_postgresql(url: URL) -> Engine:
             "keepalives_count": 3,
             "tcp_user_timeout": 20_000,
             "application_name": "leasehold",
-            "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT_S}s",
+            "prepare_threshold": None,
         },
     )
+    event.listen(engine, "begin", _begin_postgresql)
+    return engine
+
+
+def _begin_postgresql(connection: Connection) -> None:
+    if connection.get_execution_options().get(_WRITES, False):
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
 
 
 #: SQLite's names and PostgreSQL's code for a unique name or key that is in use.
 _TAKEN = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505")
+#: PostgreSQL's code for a write that it takes only when it is no longer read-only.
+_READ_ONLY = "25006"
 #: Messages of SQLite and PostgreSQL if the disk is full.
 _FULL = ("disk is full", "disk full", "no space left")
 
@@ -223,7 +236,13 @@ def translate_errors() -> Iterator[None]:
     except (OverflowError, UnicodeError) as error:  # SQLite's driver raises these itself
         raise UnstorableError(f"the database cannot hold a given value: {error}") from error
     except DBAPIError as error:
-        raise StoreError(f"the database refused: {str(error.orig).strip()}") from error
+        text = str(error.orig).strip()
+        if getattr(error.orig, "sqlstate", "") == _READ_ONLY:
+            raise StoreUnavailableError(
+                f"the database is read-only, as a standby of PostgreSQL is: {text}; name the "
+                "primary in store.url, or wait until this one is promoted"
+            ) from error
+        raise StoreError(f"the database refused: {text}") from error
 
 
 def _is_taken(error: BaseException | None) -> bool:

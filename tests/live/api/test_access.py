@@ -205,13 +205,16 @@ def test_without_authentication_everybody_is_an_administrator(serve: Callable[..
     assert stale.json()["subject"] == "anonymous"
 
 
-def test_metrics_can_be_opened_and_readiness_tells_problems_to_known_callers_only(
+def test_metrics_can_be_opened_and_readiness_tells_details_to_known_callers_only(
     serve: Callable[..., object],
 ) -> None:
     daemon = serve(metrics_open=True)
     assert daemon.client.get("/metrics").status_code == 200
     daemon.service.ready = False
     public = daemon.client.get("/readyz")
-    assert (public.status_code, public.json()["problems"]) == (503, [])
+    assert (public.status_code, public.json()["problems"]) == (503, ["the database is away"])
     known = daemon.caller("viewer").get("/readyz").json()
-    assert known["problems"] == ["the database is away"]
+    assert known["problems"] == ["the database is away: no route to 10.0.0.7"]
+    daemon.service.ready = True
+    daemon.service.problems = ("policy 'p' gives no answer: job 'j'",)
+    assert daemon.client.get("/readyz").json()["problems"] == []

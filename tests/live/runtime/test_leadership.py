@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 
 import pytest
@@ -12,6 +13,7 @@ from leasehold_testing.memory_store import MemoryStore
 from scheduler.clock import WallClock
 from scheduler.errors import StoreUnavailableError
 from scheduler.runtime.driver.leadership import LeaderKeeper
+from scheduler.runtime.driver.outage import OutageLog
 
 TTL_S = 15.0
 
@@ -218,6 +220,52 @@ def test_a_standby_waits_for_a_database_that_is_away(store, clock):
         assert await waiting >= 1100  # no less than the seconds since the epoch
 
     asyncio.run(scenario())
+
+
+def test_an_outage_is_logged_seldom_and_its_end_once(caplog):
+    caplog.set_level(logging.INFO)
+    now_s = 0.0
+    outage = OutageLog(logging.getLogger("leasehold.t"), "the database is away", now=lambda: now_s)
+    outage.over()
+    lines = []
+    for second in range(3600):
+        now_s = float(second)
+        outage.failed(StoreUnavailableError("no answer"))
+        if len(caplog.messages) > len(lines):
+            lines.append(second)
+    assert lines == [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]
+    assert set(caplog.messages) == {"the database is away, trying again: no answer"}
+    outage.over()
+    outage.over()
+    assert caplog.messages[-1] == "the database is away for 3599 s, and that is over"
+    assert len(caplog.messages) == len(lines) + 1
+    outage.failed(StoreUnavailableError("again"))
+    assert caplog.messages[-1].endswith(": again"), "the next outage is told at once"
+
+
+def test_a_standby_logs_for_whom_it_stands_by(store, clock, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def scenario():
+        keeper, rival, third = (make(store, clock, name) for name in ("alpha", "beta", "gamma"))
+        await keeper.acquire()
+        for _ in range(3):
+            assert await rival.acquire() is None
+            clock.advance(clock.now_s() + 1.0)
+            await keeper._renew()
+        await keeper.release()
+        await third.acquire()
+        assert await rival.acquire() is None
+        await third.release()
+        assert await rival.acquire()
+
+    asyncio.run(scenario())
+    told = [line for line in caplog.messages if "standby" in line]
+    assert told == [
+        f"{name} leads at http://{name}; this process is its standby, and leads if it does not "
+        "renew for 15 s"
+        for name in ("alpha", "gamma")
+    ]
 
 
 def test_a_restart_under_the_old_name_leads_at_once_and_its_earlier_self_does_not(store, clock):

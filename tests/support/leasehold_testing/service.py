@@ -70,6 +70,8 @@ _STATES = {
     NodeAction.DRAIN: "draining",
     NodeAction.UNCORDON: "ready",
 }
+#: The problem of one that is not ready.
+AWAY = "the database is away: no route to 10.0.0.7"
 
 
 class FakeService(FakeSettings):
@@ -83,6 +85,7 @@ class FakeService(FakeSettings):
     def __init__(self, *, workers: int = 8, now_s: float = 1_000_000.0) -> None:
         super().__init__()
         self.now_s = now_s
+        self.problems: tuple[str, ...] = ()
         self.leader_address = ""  #: of another process, if this one does not lead
         #: raised by each change, if set.
         self.failure: Exception | None = None
@@ -446,7 +449,7 @@ class FakeService(FakeSettings):
             ready=self.ready,
             leading=self.leading,
             leader_address=self.leader_address,
-            problems=() if self.ready else ("the database is away",),
+            problems=self.problems if self.ready else (AWAY, *self.problems),
             started_s=self.now_s,
             version="0.0.0",
         )
