@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: Default address of a scheduler on this machine.
 DEFAULT_SERVER: Final = "http://127.0.0.1:8642"
@@ -39,12 +39,24 @@ class Connection:
         token: bearer token; empty for none.
         ca_file: certificates to trust; empty for the system's.
         origin: source of the address, for messages.
+        others: addresses of its standbys, which are asked if the first does not answer.
     """
 
     server: str
     token: str = field(default="", repr=False)
     ca_file: str = ""
     origin: str = "default"
+    others: tuple[str, ...] = ()
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """All addresses, the one in use first."""
+        return (self.server, *self.others)
+
+    def to_next(self) -> Connection:
+        """Return the connection with the next address in use."""
+        server, *others = *self.others, self.server
+        return replace(self, server=server, others=tuple(others))
 
 
 def find_connection(
@@ -58,7 +70,7 @@ def find_connection(
     """Combine flags, environment and files.
 
     Args:
-        server: value of ``--server``, or a program's argument.
+        server: value of ``--server``, or a program's argument; several are separated by spaces.
         token_file: value of ``--token-file``.
         ca_file: value of ``--ca-file``.
         environment: ``os.environ`` by default.
@@ -75,13 +87,14 @@ def find_connection(
         (config.get("server"), str(config_path(env))),
     )
     address, origin = next(((a, o) for a, o in named if a), (DEFAULT_SERVER, "default"))
-    # The shell may hold an agent's list of standbys; each of them forwards to the leader.
-    address = _checked((address.split() or [""])[0], origin)
-    # The file's token and certificates belong to the server in the same file.
-    beside = config if _same(config.get("server") or DEFAULT_SERVER, address) else {}
+    servers = tuple(dict.fromkeys(_checked(one, origin) for one in address.split() or [""]))
+    # The file's token and certificates belong to the servers in the same file.
+    known = {one.rstrip("/").lower() for one in (config.get("server") or DEFAULT_SERVER).split()}
+    beside = config if known.issuperset(one.lower() for one in servers) else {}
     return Connection(
-        server=address,
-        token=_token(address, token_file, beside, env),
+        server=servers[0],
+        others=servers[1:],
+        token=_token(servers, token_file, beside, env),
         ca_file=ca_file or env.get("LEASEHOLD_CA_FILE") or _path(beside.get("ca_file"), env),
         origin=origin,
     )
@@ -144,12 +157,11 @@ def _checked(address: str, origin: str) -> str:
     return address.rstrip("/")
 
 
-def _same(one: str, other: str) -> bool:
-    return one.rstrip("/").lower() == other.lower()
-
-
 def _token(
-    address: str, token_file: str | None, beside: Mapping[str, str], env: Mapping[str, str]
+    servers: Sequence[str],
+    token_file: str | None,
+    beside: Mapping[str, str],
+    env: Mapping[str, str],
 ) -> str:
     if token_file:
         return _read_token(Path(token_file), "--token-file")
@@ -160,7 +172,8 @@ def _token(
     if beside.get("token_file"):
         return _read_token(Path(_path(beside["token_file"], env)), str(config_path(env)))
     local = state_dir(env) / "admin.token"
-    if urlsplit(address).hostname in _LOOPBACK and os.access(local, os.R_OK):
+    here = all(urlsplit(address).hostname in _LOOPBACK for address in servers)
+    if here and os.access(local, os.R_OK):
         return _read_token(local, "the local scheduler's state")
     return ""
 

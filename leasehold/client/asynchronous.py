@@ -43,7 +43,8 @@ class AsyncClient(ClusterCalls):
     ``ClientError``.
 
     Args:
-        server: its address. By default ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        server: its address, or several with spaces between them: standbys are asked in turn. By
+            default ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
         token: bearer token; empty: no token is sent. By default ``LEASEHOLD_TOKEN``, that of
             ``client.toml``, else the token file of this user's scheduler on this machine.
         patience_s: how long a call is retried while no scheduler answers.
@@ -493,7 +494,7 @@ def found_exchange(
             patience=patience,
             wire=wire,
             context=context,
-            look_again=lambda: find_connection(server=found.server),
+            look_again=lambda: find_connection(server=" ".join(found.servers)),
         )
     shown = dataclasses.replace(found, token=usable_token(token, "the argument 'token'"))
     return Exchange(shown, patience=patience, wire=wire, context=context)

@@ -48,7 +48,8 @@ class Client:
     ``ClientError``.
 
     Args:
-        server: its address. By default ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        server: its address, or several with spaces between them: standbys are asked in turn. By
+            default ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
         token: bearer token; empty: no token is sent. By default ``LEASEHOLD_TOKEN``, that of
             ``client.toml``, else the token file of this user's scheduler on this machine.
         patience_s: how long a call is retried while no scheduler answers.

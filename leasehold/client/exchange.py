@@ -13,7 +13,7 @@ import socket
 import time
 import uuid
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.client.errors import (
@@ -72,8 +72,12 @@ class Patience:
         return cls(away_s=seconds, busy_s=seconds, timeout_s=timeout_s)
 
 
+#: The longest wait for a connection if there are other addresses.
+_CONNECT_S: Final = 5.0
+
+
 class Exchange:
-    """Talks to one scheduler.
+    """Talks to one scheduler, by the first of its addresses that answers.
 
     Args:
         connection: address and credentials of the scheduler.
@@ -197,7 +201,9 @@ class Exchange:
             finally:
                 await self.wire.end(response)
         except httpx.TransportError as error:
-            raise self._away(error) from None
+            failure = self._away(error)
+            self.connection = self.connection.to_next()  # for the next try
+            raise failure from None
 
     def outage(self, *, most_s: float | None = None) -> Outage:
         """Return an outage, which says how long to wait for a broken stream."""
@@ -224,19 +230,11 @@ class Exchange:
         await self.wire.close()
 
     async def _persist(self, work: _Try) -> httpx.Response:
-        import httpx  # noqa: PLC0415 - takes 0.07 s
-
         began_s, attempt, hops = time.monotonic(), 0, 0
-        url = work.path
+        url, unasked = work.path, len(self.connection.others)
         while True:
-            wait_s, give_up_s = 0.0, self.patience.away_s
-            response, failure = None, None
-            try:
-                response = await self._send(work, url)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failure, give_up_s = self._unreached(error, "" if url == work.path else url)
-            except httpx.TransportError as error:
-                failure = self._broken_off(error, repeatable=work.repeatable)
+            wait_s = 0.0
+            response, failure, give_up_s = await self._attempt(work, url)
             if response is not None:
                 if response.status_code == 307 and hops < _MOST_HOPS:
                     url = self._leader(response)
@@ -246,6 +244,11 @@ class Exchange:
                 if response.status_code not in again or response.status_code in work.good:
                     return response
                 wait_s, give_up_s = _retry_after(response), self._busy_s(response, attempt)
+            elif self.connection.others and url == work.path:
+                self.connection = self.connection.to_next()
+                unasked -= 1
+                if unasked >= 0:
+                    continue
             pause_s = delay_s(attempt, at_least_s=wait_s)
             if time.monotonic() - began_s + pause_s > give_up_s:
                 if response is not None:
@@ -256,13 +259,29 @@ class Exchange:
             await self.wire.sleep(pause_s)
             attempt += 1
 
+    async def _attempt(
+        self, work: _Try, url: str
+    ) -> tuple[httpx.Response | None, ClientError | None, float]:
+        """Send a request once; return the answer or the error, and how long to retry after it."""
+        import httpx  # noqa: PLC0415 - takes 0.07 s
+
+        try:
+            return await self._send(work, url), None, self.patience.away_s
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            failure, give_up_s = self._unreached(error, "" if url == work.path else url)
+            return None, failure, give_up_s
+        except httpx.TransportError as error:
+            failure = self._broken_off(error, repeatable=work.repeatable)
+            return None, failure, self.patience.away_s
+
     async def _send(
         self, work: _Try, url: str, *, stream: bool = False, silence_s: float | None = None
     ) -> httpx.Response:
         import httpx  # noqa: PLC0415 - takes 0.07 s
 
         longest_s = self.patience.timeout_s
-        timeout = httpx.Timeout(longest_s, read=silence_s or longest_s)
+        connect_s = min(longest_s, _CONNECT_S) if self.connection.others else longest_s
+        timeout = httpx.Timeout(longest_s, read=silence_s or longest_s, connect=connect_s)
         headers = {"User-Agent": self._agent, "Accept": "application/json", **work.headers}
         if self.connection.token:
             headers["Authorization"] = f"Bearer {self.connection.token}"
@@ -283,18 +302,18 @@ class Exchange:
 
     def _http_settings(self) -> dict[str, Any]:
         if self._settings is None:
-            server = self.connection.server
+            addresses = " ".join(self.connection.servers)
             self._settings = {
                 "verify": self._trust(),
                 # Proxies are never used for a scheduler on this machine.
-                "trust_env": "//127." not in server and "//localhost" not in server,
+                "trust_env": "//127." not in addresses and "//localhost" not in addresses,
             }
         return self._settings
 
     def _trust(self) -> Any:
         if self._context is not None:
             return self._context
-        if not self.connection.server.startswith("https"):
+        if not any(server.startswith("https") for server in self.connection.servers):
             return False  # building the default context reads 150 certificates
         import ssl  # noqa: PLC0415 - only for https
 
@@ -314,9 +333,9 @@ class Exchange:
         if self.connection.token or self._look_again is None:
             return False
         found, self._look_again = self._look_again(), None
-        if not found.token or found.server != self.connection.server:
+        if not found.token or set(found.servers) != set(self.connection.servers):
             return False
-        self.connection = found
+        self.connection = replace(self.connection, token=found.token)
         return True
 
     def _leader(self, response: httpx.Response) -> str:

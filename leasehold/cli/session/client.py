@@ -131,9 +131,10 @@ class ServiceClient(Client):
         if error.why == "certificate":
             return f"{error}; name its authority's with --ca-file"
         if error.why == "nobody":
+            servers = " or ".join(sorted(self.connection.servers))
             return (
-                f"no scheduler answers at {self.server}: start one with `leasehold up` (it takes "
-                "some seconds) or name another with --server"
+                f"no scheduler answers at {servers}: start one with `leasehold up` (it takes some "
+                "seconds) or name another with --server"
             )
         return str(error)
 

@@ -38,11 +38,11 @@ def config(surroundings):
     return write
 
 
-def client(answer, sleep=lambda _: None, **patience):
+def client(answer, sleep=lambda _: None, others=(), **patience):
     """Return a client; a function answers its requests, and it never waits."""
     kinds = {"away_s": 0.0, "busy_s": 0.0} | patience
     return ServiceClient(
-        Connection(server="http://a:1", token="lh_x"),
+        Connection(server="http://a:1", token="lh_x", others=others),
         patience=Patience(**kinds),
         transport=httpx.MockTransport(answer),
         sleep=sleep,
@@ -70,7 +70,7 @@ def test_the_server_is_named_by_flag_environment_file_or_nobody(config, monkeypa
     monkeypatch.setenv("LEASEHOLD_SERVER", "http://environment:2")
     assert find_connection().server == "http://environment:2"
     monkeypatch.setenv("LEASEHOLD_SERVER", "http://first:2 http://second:2")
-    assert find_connection().server == "http://first:2"
+    assert find_connection().servers == ("http://first:2", "http://second:2")
     assert find_connection(server="http://flag:3").server == "http://flag:3"
 
 
@@ -104,6 +104,18 @@ def test_no_token_goes_to_a_server_that_it_was_not_kept_for(config, surroundings
     (surroundings / "admin.token").write_text("lh_state")
     assert find_connection(server="http://other:1").token == ""
     assert find_connection(server="http://localhost:1").token == "lh_state"
+
+
+def test_the_token_of_a_file_goes_to_all_servers_in_it_and_to_no_other(config, surroundings):
+    config("server = 'http://a:1 http://b:1/'\ntoken = 'lh_mine'")
+    for good in (None, "http://b:1", "http://B:1 http://a:1"):
+        assert find_connection(server=good).token == "lh_mine"
+    assert find_connection(server="http://a:1 http://c:1").token == ""
+    state = surroundings / "state" / "leasehold"
+    state.mkdir(parents=True)
+    (state / "admin.token").write_text("lh_state\n")
+    assert find_connection(server="http://127.0.0.1:1 http://localhost:2").token == "lh_state"
+    assert find_connection(server="http://127.0.0.1:1 http://c:1").token == ""
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -291,6 +303,52 @@ def test_a_standby_sends_writes_to_the_leader_with_their_token():
             client(lambda _, bad=bad: httpx.Response(307, headers={"Location": bad})).call(
                 "POST", "/x"
             )
+
+
+@pytest.mark.parametrize("kind", [httpx.ConnectError, httpx.ConnectTimeout, httpx.ReadError])
+def test_standbys_are_asked_in_turn_if_a_server_does_not_answer(kind):
+    asked = []
+
+    def answer(request):
+        asked.append((request.url.host, request.headers["Authorization"]))
+        if request.url.host != "c":
+            raise kind("away")
+        return httpx.Response(200, json={"host": "c"})
+
+    several = client(answer, others=("http://b:1", "http://c:1"))
+    assert several.call("GET", "/v1/x") == {"host": "c"}
+    assert asked == [(host, "Bearer lh_x") for host in "abc"]
+    several.call("GET", "/v1/x")
+    assert asked[3:] == [("c", "Bearer lh_x")], "the one that answered is asked first"
+
+
+def test_a_stream_goes_on_at_another_server():
+    asked = []
+
+    def answer(request):
+        if "event-stream" not in request.headers["Accept"]:
+            return httpx.Response(200, json={"events": [], "last_event_id": 0})
+        asked.append(request.url.host)
+        if len(asked) == 1:
+            raise httpx.ReadError("reset")
+        lines = b'id: 1\nevent: x\ndata: {"event_id": 1, "kind": "x"}\n\n'
+        return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=lines)
+
+    several = client(answer, others=("http://b:1",), away_s=5.0)
+    assert next(several.events(after=0))["kind"] == "x"
+    assert asked == ["a", "b"]
+
+
+def test_if_no_server_answers_each_was_asked_and_is_named():
+    asked = []
+
+    def answer(request):
+        asked.append(request.url.host)
+        raise httpx.ConnectError("refused")
+
+    with pytest.raises(UnreachableError, match="at http://a:1 or http://b:1: start one"):
+        client(answer, others=("http://b:1",)).call("GET", "/v1/x")
+    assert asked == ["a", "b"]
 
 
 def test_standbys_that_point_at_each_other_end_in_an_error():
