@@ -154,7 +154,7 @@ def _wanted(view: PublishedState, name: str) -> Iterator[tuple[LiveLease, Member
 
 def _times(live: LiveLease, member: Member, now_s: float) -> tuple[float, float | None]:
     """Return the seconds until the deadline and until the notice."""
-    remaining_s = min(live.deadline_s, member.leave_by_s or math.inf) - now_s
+    remaining_s = min(live.until_s, member.leave_by_s or math.inf) - now_s
     return remaining_s, 0.0 if live.revoked or member.leave_by_s is not None else None
 
 

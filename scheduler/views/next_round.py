@@ -47,7 +47,7 @@ def plan_of(view: PublishedState, *, now_s: float) -> PlanView:
     free_s: dict[int, float] = {}
     for live in held.values():
         for worker in live.lease.workers:
-            free_s[worker] = max(free_s.get(worker, 0.0), live.deadline_s)
+            free_s[worker] = max(free_s.get(worker, 0.0), live.until_s)
     earliest_s = now_s if begins_s is None else begins_s
     for number, workers in zip(engine.planned, engine.planned_workers, strict=True):
         starts_s = max(earliest_s, *(free_s.get(worker, 0.0) for worker in workers))

@@ -18,7 +18,7 @@ from scheduler.control.facts.specs import missed_deadline
 from scheduler.control.jobs.declared_throughputs import declare_own
 from scheduler.control.jobs.learning import keep_learner
 from scheduler.control.jobs.waiting import submit_to_engine
-from scheduler.control.leases.apply_commands import stop_times
+from scheduler.control.leases.apply_commands import overtime_s, stop_times
 from scheduler.control.projects.rules import broken_rule, too_many_workers
 from scheduler.control.state.jobs import JobRecord
 from scheduler.control.state.node_evidence import without_jobs
@@ -29,7 +29,6 @@ from scheduler.domain.jobs.placeholders import filled
 from scheduler.domain.rows import IdempotencyRow
 from scheduler.domain.throughputs.ways import CatalogueKey, Source, mixed_rate
 from scheduler.errors import AdmissionError
-from scheduler.protocol.desired import MARGIN_S
 
 #: Worker type -> workers known, workers that can be granted, and idle workers, at one moment.
 Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
@@ -222,19 +221,15 @@ def _too_long_at_least(state: ControlState | PublishedState, spec: JobSpec) -> s
 
 
 def _too_slow_to_leave(state: ControlState | PublishedState, spec: JobSpec) -> str:
-    """Return why a job could not learn in time that its lease continues; empty if it can.
-
-    Its agent counts notice and grace back from the end of the lease. If they were longer than the
-    time by which rounds are planned ahead, the job would have to leave in every round.
-    """
-    lead_s = state.settings.engine.plan_lead_s
+    """Return why a job may not take so long to leave; empty if it may."""
+    most_s = state.settings.engine.patience_s
     notice_s, grace_s = stop_times(state, spec)
-    if not 0 < lead_s <= notice_s + grace_s + MARGIN_S:
+    if not overtime_s(state, spec) or notice_s + grace_s <= most_s:
         return ""
     return (
-        f"notice_s {notice_s:g} + grace_s {grace_s:g} + {MARGIN_S:g} s at the agent are no "
-        f"less than the {lead_s:g} s by which rounds are planned ahead; lower them, or have "
-        "engine.plan_lead_s raised"
+        f"notice_s {notice_s:g} + grace_s {grace_s:g} are {notice_s + grace_s:g} s, and no lease "
+        f"is kept from others for more than {most_s:g} s; lower them, or have engine.patience_s "
+        "raised"
     )
 
 

@@ -64,6 +64,19 @@ def stop_time_s(state: ControlState, job_id: str) -> float:
     return notice_s + grace_s + MARGIN_S
 
 
+def overtime_s(state: ControlState | PublishedState, spec: JobSpec) -> float:
+    """Return for how long after the end of a round a job may still be leaving.
+
+    Rounds are planned ``plan_lead_s`` ahead, and a job that is not chosen gets its notice then. One
+    that needs longer to leave holds its workers for longer than the round.
+    """
+    lead_s = state.settings.engine.plan_lead_s
+    leaves_in_s = sum(stop_times(state, spec)) + MARGIN_S
+    if not 0 < lead_s <= leaves_in_s:
+        return 0.0
+    return leaves_in_s + state.settings.margin_s - lead_s
+
+
 def apply_lease_commands(
     state: ControlState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
 ) -> None:
@@ -125,6 +138,7 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
         worker_type=state.nodes.type_of(lease.workers),
         members=members_of(lease, state.nodes.place),
         deadline_s=lease.deadline_s,
+        overtime_s=0.0 if record is None else overtime_s(state, record.spec),
         base_steps=steps,
         steps_done=steps,
         steps_live=steps,

@@ -105,7 +105,9 @@ class LiveLease:
         notice: why it was revoked; None if it was not.
         worker_type: of its workers; empty if they are of several types.
         members: by rank; the first one holds rank 0.
-        deadline_s: its deadline.
+        deadline_s: its deadline, the end of a round.
+        overtime_s: for how long after that its job may still be leaving, since its notice and grace
+            are longer than the time by which rounds are planned ahead.
         promised_s: the latest deadline that a node may know: a revocation brings the deadline
             forward, and a node that is cut off does not receive it.
         revoked: the reason of its revocation; empty if it was not revoked.
@@ -141,6 +143,7 @@ class LiveLease:
     worker_type: str
     members: tuple[Member, ...]
     deadline_s: float
+    overtime_s: float = 0.0
     promised_s: float = 0.0
     revoked: str = ""
     base_steps: float = 0.0
@@ -162,6 +165,11 @@ class LiveLease:
     learning: Learning | None = None
     gang: tuple[str, ...] = ()
     paces: tuple[float, ...] = ()
+
+    @property
+    def until_s(self) -> float:
+        """Until when its workers are held, unless it is extended; its agents' deadline."""
+        return self.deadline_s + self.overtime_s
 
     @property
     def kinds(self) -> Mapping[str, int]:
@@ -315,7 +323,7 @@ class LiveLeases:
         self.starting[lease_id] = None
         self.note_use(live)
         self.of_job[live.lease.job_id] = lease_id
-        live.promised_s = max(live.promised_s, live.deadline_s)
+        live.promised_s = max(live.promised_s, live.until_s)
         self.earliest_s = min(self.earliest_s, live.promised_s)
         for member in live.members:
             self.on_node.setdefault(member.node, set()).add(lease_id)
@@ -327,7 +335,7 @@ class LiveLeases:
             live = self.by_id.get(lease_id)
             if live is not None:
                 live.deadline_s = command.deadline_s
-                live.promised_s = max(live.promised_s, command.deadline_s)
+                live.promised_s = max(live.promised_s, live.until_s)
                 self.extended.add(lease_id)
                 self.changed.update(live.nodes)
 
@@ -348,7 +356,8 @@ class LiveLeases:
             for member in live.members:
                 member.wanted = False
         else:
-            live.deadline_s = min(live.deadline_s, max(command.by_s, least_s))
+            by_s = max(command.by_s, least_s) - live.overtime_s
+            live.deadline_s = min(live.deadline_s, by_s)
         self.changed.update(live.nodes)
 
     def stop_others(self, live: LiveLease) -> None:

@@ -341,7 +341,7 @@ class JobSpec:
         SHORT_SECONDS,
         "seconds from SIGTERM to SIGKILL; the operator's if left out",
         default=None,
-        page="; with the notice less than `engine.plan_lead_s`",
+        page="; with the notice at most `engine.patience_s`",
         usual="`leases.grace_s`",
         option=Option(help="From SIGTERM to SIGKILL.", metavar="SPAN", default="5 s"),
     )

@@ -10,7 +10,7 @@ import orjson
 
 from scheduler.control.facts.requests import NodeAction, PolicyChoice
 from scheduler.control.facts.specs import spec_from_json
-from scheduler.control.leases.apply_commands import apply_lease_commands
+from scheduler.control.leases.apply_commands import apply_lease_commands, overtime_s
 from scheduler.control.projects.reservations import reservation_of
 from scheduler.control.projects.rules import limits_from_json
 from scheduler.control.state.jobs import ACTIVE, JobBook, JobRecord
@@ -221,6 +221,7 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
     engine = state.engine
     for lease_id, deadline_s, revoked, base_steps, *later in shell["leases"]:
         lease: Lease = engine.book.leases[lease_id]
+        record = state.jobs.by_id.get(lease.job_id)
         live = LiveLease(
             lease=lease,
             cause=Cause.of_data(later[3] if len(later) > 3 else None) or _RESTARTED,
@@ -228,6 +229,7 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
             worker_type=state.nodes.type_of(lease.workers),
             members=members_of(lease, state.nodes.place),
             deadline_s=deadline_s,
+            overtime_s=0.0 if record is None else overtime_s(state, record.spec),
             # Earlier releases stored none; then only the lease's first deadline is known.
             promised_s=later[0] if later else lease.deadline_s,
             plan=later[1] if len(later) > 1 else "",

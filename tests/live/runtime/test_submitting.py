@@ -112,7 +112,7 @@ def test_what_can_never_run_is_refused_with_the_reason(live, values, reason, wor
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"grace_s": 120.0}, "notice_s 1 + grace_s 120 + 1 s at the agent"),
+        ({"grace_s": 90_000.0}, "notice_s 1 + grace_s 90000 are 90001 s, and no lease is kept"),
         ({"min_run_time_s": 3 * 86_400.0}, "min_run_time_s is 259200"),
         ({"depends_on": ("nojob",)}, "depends_on names job 'nojob', which does not exist"),
         ({"depends_on": ("failed",)}, "depends_on names job 'failed', which has ended as cancel"),
@@ -319,22 +319,6 @@ def test_dependents_of_a_job_that_did_not_complete_are_cancelled_through_and_thr
         assert "a" in stage.row("b").reason
         assert "job_cancelled" in stage.kinds("c")
         assert not stage.state.jobs.by_id
-
-    live(story)
-
-
-def test_a_job_that_leaves_too_slowly_for_the_rounds_is_refused(live):
-    # Its agent would give notice before it could hear that the lease goes on, in every round.
-    async def story(stage):
-        lead_s = stage.settings.engine.plan_lead_s
-        assert lead_s > 0
-        slow, fair = stage.spec(notice_s=lead_s, grace_s=0.0), stage.spec("b", notice_s=0.0)
-        results = await stage.submit(
-            Submission(spec=slow, owner="me"),
-            Submission(spec=replace(fair, grace_s=lead_s - 1.5), owner="me"),
-        )
-        assert [result.code for result in results] == ["refused", ""]
-        assert f"notice_s {lead_s:g}" in results[0].refusal
 
     live(story)
 
