@@ -97,7 +97,7 @@ def test_from_an_enrolment_to_a_job_s_output_and_on_without_the_secret(node, sch
         token = node.state_dir / "agent.token"
         assert token.read_text() == "lh_n1\n"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
-        assert scheduler.headers[-1]["x-leasehold-address"] == "127.0.0.1"
+        assert scheduler.headers[-1]["x-leasehold-address"] == local_address("http://127.0.0.1:1")
         seen = len(scheduler.reports)
         async with serving(told):  # the secret is used up
             await node.until(lambda: len(scheduler.reports) > seen)
