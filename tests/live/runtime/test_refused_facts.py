@@ -317,6 +317,6 @@ def test_a_node_that_tells_no_address_keeps_the_one_that_is_known(live):
     async def story(stage):
         report = stage.node("n0").report()
         await stage.do(stage.service.report(replace(report, sequence=50), address="", version=""))
-        assert stage.state.nodes.by_name["n0"].address == "127.0.0.1"
+        assert stage.state.nodes.by_name["n0"].address == "n0"
 
     live(story)
