@@ -1673,7 +1673,7 @@ class Ready(TypedDict):
     """Whether requests can be served.
 
     Attributes:
-        problems: problems; only callers with a token see them
+        problems: problems; callers without a token see why it is not ready, without details
     """
 
     ready: bool
