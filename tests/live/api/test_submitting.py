@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from agent.kubernetes import pods, templates
 from api import routing
 from api.jobs import batches
 from api.problems import MOST_SUGGESTED, names_at
@@ -19,6 +20,7 @@ from scheduler.domain.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 JOB: dict[str, Any] = {"name": "train", "command": ["python", "train.py"]}
 
@@ -370,9 +372,9 @@ def test_many_unknown_fields_cost_no_more_than_few(user: Any) -> None:
     assert long["problem"] == "unknown field; leave it out"
 
 
-@pytest.mark.parametrize("path", ["agent/kubernetes/templates", "agent/kubernetes/pods"])
-def test_fields_that_a_refused_template_is_referred_to_exist(path: str) -> None:
-    texts = [one.read_text() for one in (Path(__file__).parents[3] / path).glob("*.py")]
+@pytest.mark.parametrize("package", [templates, pods])
+def test_fields_that_a_refused_template_is_referred_to_exist(package: ModuleType) -> None:
+    texts = [one.read_text() for one in Path(package.__path__[0]).glob("*.py")]
     named = {
         name for text in texts
         for name in re.findall(r"the job's field '([\w.]+)'|_INSTEAD.format\(\"([\w.]+)", text)
