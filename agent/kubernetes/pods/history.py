@@ -55,7 +55,7 @@ class PodHistory:
         self.labels = pod_selector(node=node, instance=settings.instance)
         self._file = folder / "pods.version"
         self._since = self._stored()
-        self._stored_s = -math.inf
+        self._written_s = -math.inf
 
     def note(self, version: str) -> None:
         """Store the version up to which changes are known, once in a while.
@@ -63,9 +63,9 @@ class PodHistory:
         An older version does no harm, as after a full disk: the next agent reads more changes.
         """
         now_s = lease_clock_s()
-        if now_s - self._stored_s < STORE_EVERY_S:
+        if now_s - self._written_s < STORE_EVERY_S:
             return
-        self._stored_s = now_s
+        self._written_s = now_s
         with contextlib.suppress(OSError):
             write_json(self._file, {"version": version})
 

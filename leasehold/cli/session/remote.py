@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 Server: TypeAlias = Annotated[
     str | None,
-    typer.Option("--server", metavar="URL", help="The scheduler's address.", show_default=False),
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="The scheduler's address; several, separated by spaces, if it has standbys.",
+        show_default=False,
+    ),
 ]
 TokenFile: TypeAlias = Annotated[
     str | None, typer.Option("--token-file", metavar="FILE", help="File that holds the token.")

@@ -44,5 +44,5 @@ class OutageLog:
         """Note a success; log it if it was the first one after failures."""
         if self._since_s is None:
             return
-        self._log.info("%s for %.0f s, and that is over", self._text, self._now() - self._since_s)
+        self._log.info("over after %.0f s: %s", self._now() - self._since_s, self._text)
         self._since_s = None

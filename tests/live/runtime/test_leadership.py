@@ -237,7 +237,7 @@ def test_an_outage_is_logged_seldom_and_its_end_once(caplog):
     assert set(caplog.messages) == {"the database is away, trying again: no answer"}
     outage.over()
     outage.over()
-    assert caplog.messages[-1] == "the database is away for 3599 s, and that is over"
+    assert caplog.messages[-1] == "over after 3599 s: the database is away"
     assert len(caplog.messages) == len(lines) + 1
     outage.failed(StoreUnavailableError("again"))
     assert caplog.messages[-1].endswith(": again"), "the next outage is told at once"

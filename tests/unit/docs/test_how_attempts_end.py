@@ -17,7 +17,7 @@ from agent.kubernetes.pods.ends import (
 from agent.process.endings import classify_ending
 from scheduler.control.leases.retries import BUDGETS, Category, category_of
 from scheduler.domain.facts.troubles import Trouble, trouble_of
-from scheduler.domain.lease_life import EndReason
+from scheduler.domain.lease_life import ASKED_FOR, EndReason, RevokeReason
 
 PAGE = Path(__file__).parents[3] / "docs/reference/how-attempts-end.md"
 QUIET = {"error": "", "code": 0, "terminated": False, "killed": False, "expired": False,
@@ -26,14 +26,14 @@ STAYS, NOTICED = Orders(), Orders(noticed=True)
 NO_DRIVER = "nvidia-container-cli: initialization error: load library failed"
 
 
-def processes(code=0, *, noticed=False, unwanted=False, done=5, trouble=None, **ending):
+def processes(code=0, *, noticed=False, unwanted=False, done=5, total=10, trouble=None, **ending):
     """Return how processes end: reason, message and trouble."""
     found = classify_ending(
         QUIET | {"code": code} | ending,
         noticed=noticed,
         unwanted=unwanted,
         steps_done=done,
-        total_steps=10,
+        total_steps=total,
     )
     return *found, trouble
 
@@ -81,13 +81,17 @@ def stalled(*, placed):
 
 ENDS = {
     "code 0, without a notice": processes(),
-    "code 0 after a notice, all steps done": processes(noticed=True, done=10),
+    "code 0 after a notice, all steps done, or the job counts none": processes(
+        noticed=True, done=0, total=None
+    ),
+    "code 0 after SIGTERM, all steps done": processes(terminated=True, done=10),
     "code 0 after a notice, steps are left": processes(noticed=True),
     "code 75 after a notice": processes(75, noticed=True),
     "code 75 without a notice": processes(75, trouble=Trouble.LEFT_UNASKED),
     "any code after SIGTERM, since others get its workers": processes(3, terminated=True),
     "SIGKILL at the deadline": processes(-9, killed=True, expired=True),
-    "any code after SIGTERM, since the job was cancelled or held": processes(
+    "any code after SIGTERM, since the job was held or requeued": processes(3, terminated=True),
+    "any code after SIGTERM, since the job was cancelled": processes(
         3, terminated=True, unwanted=True
     ),
     "another code": processes(1),
@@ -143,6 +147,8 @@ ENDS = {
     "`NotStarted`: no step further for 10 minutes while its volumes and network are made, or for "
     "30 while its image is pulled": stalled(placed=True),
 }
+#: Ends that people asked for, by what revoked the lease.
+REVOKED = {"any code after SIGTERM, since the job was held or requeued": RevokeReason.HOLD}
 COUNTS = {None: "nothing", Category.USER_ERROR: "`max_failures`"}
 COUNTS |= {category: f"`{field}`" for category, field in BUDGETS.items()}
 
@@ -164,7 +170,8 @@ def test_an_end_is_as_the_page_says(row):
     _, ends_as, fault, counts, message = rows()[row]
     reason, words, trouble = ENDS[row]
     assert ends_as == {EndReason.OOM: "out of memory"}.get(reason, str(reason))
-    assert counts.partition(";")[0] == COUNTS[category_of(reason, trouble)]
+    category = None if REVOKED.get(row) in ASKED_FOR else category_of(reason, trouble)
+    assert counts.partition(";")[0] == COUNTS[category]
     if message.startswith("`"):
         assert message.strip("`") in words
     assert (fault == "nothing") <= (reason in {"completed", "released", "cancelled"})
