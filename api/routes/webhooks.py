@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from api.access import Ctx, User, Viewer
@@ -13,7 +13,7 @@ from api.context import Context
 from api.history import SECRET_KINDS
 from api.problems import ProblemError, not_found
 from api.routing import StrictRoute
-from api.schemas.fields import Name
+from api.schemas.fields import Name, ProjectName
 from api.schemas.values import values_of
 from api.schemas.webhooks import (
     NewWebhookOut,
@@ -28,6 +28,9 @@ from scheduler.webhooks.webhooks import Webhook, WebhookView
 router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=StrictRoute)
 
 HookName = Annotated[Name, Path(description="name of the webhook")]
+HookProject = Annotated[
+    ProjectName | None, Query(description="of the webhook, if several projects have the name")
+]
 
 
 @router.get(
@@ -82,10 +85,12 @@ async def create_webhook(given: WebhookIn, context: Ctx, principal: User) -> Ans
     operation_id="test_webhook",
     responses={200: {"model": WebhookTestOut}},
 )
-async def test_webhook(name: HookName, context: Ctx, principal: User) -> Answer:
+async def send_test(
+    name: HookName, context: Ctx, principal: User, project: HookProject = None
+) -> Answer:
     """Send a message of type `webhook_test`, once, and return the result."""
-    await _own(context, principal, name)
-    posted = await context.service.webhooks.test(name, actor=principal.subject)
+    key = await _own(context, principal, name, project)
+    posted = await context.service.webhooks.test(key, actor=principal.subject)
     return Answer(
         {"delivered": not posted.problem, "status": posted.status, "problem": posted.problem}
     )
@@ -98,11 +103,15 @@ async def test_webhook(name: HookName, context: Ctx, principal: User) -> Answer:
     responses={200: {"model": WebhookOut}},
 )
 async def resume_webhook(
-    name: HookName, given: WebhookResumeIn, context: Ctx, principal: User
+    name: HookName,
+    given: WebhookResumeIn,
+    context: Ctx,
+    principal: User,
+    project: HookProject = None,
 ) -> Answer:
     """Send again at once, from the first unsent event; with `skip` only events from now on."""
-    await _own(context, principal, name)
-    view = await context.service.webhooks.resume(name, actor=principal.subject, skip=given.skip)
+    key = await _own(context, principal, name, project)
+    view = await context.service.webhooks.resume(key, actor=principal.subject, skip=given.skip)
     return Answer(webhook_answer(view))
 
 
@@ -113,10 +122,12 @@ async def resume_webhook(
     status_code=204,
     response_class=Response,
 )
-async def delete_webhook(name: HookName, context: Ctx, principal: User) -> Response:
+async def delete_webhook(
+    name: HookName, context: Ctx, principal: User, project: HookProject = None
+) -> Response:
     """Delete a webhook; its unsent messages are dropped."""
-    await _own(context, principal, name)
-    await context.service.webhooks.delete(name, actor=principal.subject)
+    key = await _own(context, principal, name, project)
+    await context.service.webhooks.delete(key, actor=principal.subject)
     return Response(status_code=204)
 
 
@@ -150,18 +161,33 @@ def _check_project(principal: Principal, project: str | None) -> None:
         )
 
 
-async def _own(context: Context, principal: Principal, name: str) -> None:
-    """Refuse an action on another person's webhook.
+async def _own(context: Context, principal: Principal, name: str, project: str | None) -> str:
+    """Return the key of a webhook, and refuse an action on another person's.
+
+    Args:
+        context: of the request.
+        principal: the caller.
+        name: of the webhook.
+        project: of the webhook; None for the one for all projects, or the only one that the caller
+            sees.
 
     Raises:
-        ProblemError: the caller has no such webhook, or it is another person's.
+        ProblemError: the caller has no such webhook or several, or it is another person's.
     """
-    found = await context.service.webhooks.all()
-    hook = next((view.webhook for view in found if view.webhook.name == name), None)
-    if hook is None or not _sees(principal, hook):
+    hooks = [view.webhook for view in await context.service.webhooks.all()]
+    seen = [hook for hook in hooks if hook.name == name and _sees(principal, hook)]
+    found = [hook for hook in seen if hook.project == project] or (seen if not project else [])
+    if not found:
         raise not_found("webhook", name)
+    if len(found) > 1:
+        projects = ", ".join(sorted(str(hook.project) for hook in found))
+        raise ProblemError(
+            409, f"several webhooks are named '{name}', of projects {projects}; give the project"
+        )
+    (hook,) = found
     if hook.actor != principal.subject and not principal.has(Role.OPERATOR):
         raise ProblemError(
             403,
             f"webhook '{name}' is of '{hook.actor}'; they or an operator may do this",
         )
+    return hook.key

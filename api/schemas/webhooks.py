@@ -23,7 +23,9 @@ Kind = Annotated[EventKind, BeforeValidator(_underscored)]
 class WebhookIn(Form):
     """A webhook to make."""
 
-    name: Name = Field(description="by which it is listed, tested and deleted")
+    name: Name = Field(
+        description="by which it is listed, tested and deleted; unique in its project"
+    )
     url: Annotated[str, Field(min_length=8, max_length=2000, pattern=WEB_ADDRESS)] = Field(
         description="the address that it sends to, https://host/path; stored encrypted "
         "and never shown"

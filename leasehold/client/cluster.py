@@ -249,7 +249,7 @@ class ClusterCalls(Calls):
         """Register an address that receives events; only this answer contains its secret.
 
         Args:
-            name: of the webhook.
+            name: of the webhook, unique in its project.
             url: address of the receiver.
             on: kinds of events; dots may stand for underscores.
             project: only events of this project; None for all.
@@ -259,19 +259,38 @@ class ClusterCalls(Calls):
         made: forms.NewWebhook = await self._once("/webhooks", body)
         return made
 
-    async def test_webhook(self, name: str) -> forms.WebhookTest:
-        """Send a test message, and return its result."""
-        found: forms.WebhookTest = await self.call("POST", _hook_path(name, "test"), {})
+    async def test_webhook(self, name: str, *, project: str | None = None) -> forms.WebhookTest:
+        """Send a test message, and return its result.
+
+        Args:
+            name: of the webhook.
+            project: of the webhook, if several projects have the name.
+        """
+        asked = {"project": project}
+        found: forms.WebhookTest = await self.call(
+            "POST", _hook_path(name, "test"), {}, params=asked
+        )
         return found
 
-    async def resume_webhook(self, name: str, *, skip: bool = False) -> forms.Webhook:
-        """Let a webhook send again; ``skip``: only events from now on."""
-        found: forms.Webhook = await self.call("POST", _hook_path(name, "resume"), {"skip": skip})
+    async def resume_webhook(
+        self, name: str, *, skip: bool = False, project: str | None = None
+    ) -> forms.Webhook:
+        """Let a webhook send again.
+
+        Args:
+            name: of the webhook.
+            skip: only events from now on.
+            project: of the webhook, if several projects have the name.
+        """
+        asked = {"project": project}
+        found: forms.Webhook = await self.call(
+            "POST", _hook_path(name, "resume"), {"skip": skip}, params=asked
+        )
         return found
 
-    async def delete_webhook(self, name: str) -> None:
-        """Delete a webhook."""
-        await self.call("DELETE", _hook_path(name))
+    async def delete_webhook(self, name: str, *, project: str | None = None) -> None:
+        """Delete a webhook; ``project``: its project, if several have the name."""
+        await self.call("DELETE", _hook_path(name), params={"project": project})
 
     # -- the scheduler itself ---------------------------------------------------------------------
 

@@ -1229,7 +1229,7 @@ class NewWebhook(TypedDict):
     """A new webhook with the secret of its signatures, which is shown this once.
 
     Attributes:
-        name: its unique name for people
+        name: its name for people
         on: kinds of lines of history
         project: only events of this project's jobs and of the project; null for all
         template: the format of messages
@@ -2062,7 +2062,7 @@ class WebhookIn(WebhookOptions):
     """A webhook to make.
 
     Attributes:
-        name: by which it is listed, tested and deleted
+        name: by which it is listed, tested and deleted; unique in its project
         url: the address that it sends to, https://host/path; stored encrypted and never shown
         on: kinds of events; dots may stand for underscores
     """
@@ -2076,7 +2076,7 @@ class Webhook(TypedDict):
     """A webhook, without its secrets.
 
     Attributes:
-        name: its unique name for people
+        name: its name for people
         on: kinds of lines of history
         project: only events of this project's jobs and of the project; null for all
         template: the format of messages
@@ -2409,4 +2409,34 @@ class ShowUsageQuery(TypedDict, total=False):
     by: UsageKey | Sequence[UsageKey] | None
     since_s: float | None
     until_s: float | None
+    project: str | None
+
+
+class TestWebhookQuery(TypedDict, total=False):
+    """What the query of ``test_webhook`` may hold.
+
+    Attributes:
+        project: of the webhook, if several projects have the name
+    """
+
+    project: str | None
+
+
+class ResumeWebhookQuery(TypedDict, total=False):
+    """What the query of ``resume_webhook`` may hold.
+
+    Attributes:
+        project: of the webhook, if several projects have the name
+    """
+
+    project: str | None
+
+
+class DeleteWebhookQuery(TypedDict, total=False):
+    """What the query of ``delete_webhook`` may hold.
+
+    Attributes:
+        project: of the webhook, if several projects have the name
+    """
+
     project: str | None

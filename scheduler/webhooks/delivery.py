@@ -40,6 +40,7 @@ from scheduler.webhooks.webhooks import (
     WebhookRules,
     WebhookState,
     WebhookView,
+    key_of,
     stored_webhooks,
 )
 
@@ -150,13 +151,13 @@ class Webhooks:
         for view in found:
             self._serve(_Sender(view))
         lost = self._box.lost(
-            (f"webhook {view.webhook.name}", view.webhook.sealed) for view in found
+            (f"webhook {view.webhook.key}", view.webhook.sealed) for view in found
         )
         if lost:
             _log.error("%s", lost)
 
     def _serve(self, sender: _Sender) -> None:
-        self._senders[sender.webhook.name] = sender
+        self._senders[sender.webhook.key] = sender
         sender.task = asyncio.create_task(self._follow(sender))
 
     async def _end(self) -> None:
@@ -204,7 +205,7 @@ class Webhooks:
         """Create a webhook, which receives events from now on.
 
         Args:
-            name: of the webhook.
+            name: of the webhook, unique in its project.
             url: the address that it sends to.
             on: kinds of lines of history.
             project: only events of this project; None for all.
@@ -218,29 +219,30 @@ class Webhooks:
         Raises:
             InputError: the address cannot be used.
             AdmissionError: there are too many, or there is no key to seal with.
-            ConflictError: the name is in use.
+            ConflictError: the name is in use in this project.
         """
         async with self._changing:
             token = self._asked()
-            self._check_room(name, actor if counted else None)
+            self._check_room(name, project, actor if counted else None)
             if not self._box.can_seal:
                 raise AdmissionError(NO_KEY)
             await self._post.check(url)
-            secret, now_s = new_secret(), self._clock.now_s()
+            secret, now_s, key = new_secret(), self._clock.now_s(), key_of(name, project)
             webhook = Webhook(
+                key=key,
                 name=name,
                 hook_id=f"whk_{secrets.token_hex(8)}",
                 on=on,
                 project=project,
                 template=template,
                 place="/".join(url.split("/")[:3]),
-                sealed=self._box.seal({"url": url, "secret": secret}, DEFINED + name),
+                sealed=self._box.seal({"url": url, "secret": secret}, DEFINED + key),
                 created_s=now_s,
                 actor=actor,
             )
             head = await self._aside(self._store.head)
             sender = _Sender(WebhookView(webhook=webhook, state=WebhookState(cursor=head.event_id)))
-            rows = webhook.row(), sender.state.row(name, now_s=now_s)
+            rows = webhook.row(), sender.state.row(key, now_s=now_s)
             await self._aside(partial(self._store.write_settings, rows, token=token))
             self._leading()
             self._serve(sender)
@@ -248,8 +250,10 @@ class Webhooks:
         await self._note("webhook_created", "webhook", name, actor=actor, data=data)
         return WebhookView(webhook=webhook, state=sender.state), secret
 
-    def _check_room(self, name: str, actor: str | None) -> None:
-        if name in self._senders:
+    def _check_room(self, name: str, project: str | None, actor: str | None) -> None:
+        known = (sender.webhook for sender in self._senders.values())
+        taken = any((hook.name, hook.project) == (name, project) for hook in known)
+        if taken or key_of(name, project) in self._senders:
             raise ConflictError(f"there is a webhook '{name}' already; delete it, or name another")
         if len(self._senders) >= MOST:
             raise AdmissionError(f"there are {MOST} webhooks, which is the most; delete some")
@@ -260,43 +264,44 @@ class Webhooks:
                 "delete some"
             )
 
-    async def delete(self, name: str, *, actor: str) -> None:
+    async def delete(self, key: str, *, actor: str) -> None:
         """Delete a webhook; its unsent messages are dropped.
 
         Raises:
-            NotFoundError: no webhook has that name.
+            NotFoundError: no webhook has that key.
         """
         async with self._changing:
-            token, sender, now_s = self._asked(), self._sender(name), self._clock.now_s()
+            token, sender, now_s = self._asked(), self._sender(key), self._clock.now_s()
             if sender.task is not None:
                 sender.task.cancel()
                 await asyncio.gather(sender.task, return_exceptions=True)
             rows = tuple(
-                SettingRow(key=key + name, value=None, updated_s=now_s) for key in (DEFINED, STANDS)
+                SettingRow(key=kind + key, value=None, updated_s=now_s)
+                for kind in (DEFINED, STANDS)
             )
             try:
                 await self._aside(partial(self._store.write_settings, rows, token=token))
             except BaseException:
                 self._serve(sender)
                 raise
-            self._senders.pop(name, None)
+            self._senders.pop(key, None)
         data = {"project": sender.webhook.project}
-        await self._note("webhook_deleted", "webhook", name, actor=actor, data=data)
+        await self._note("webhook_deleted", "webhook", sender.webhook.name, actor=actor, data=data)
 
-    async def resume(self, name: str, *, actor: str, skip: bool = False) -> WebhookView:
+    async def resume(self, key: str, *, actor: str, skip: bool = False) -> WebhookView:
         """Send again, at once.
 
         Args:
-            name: of the webhook.
+            key: of the webhook.
             actor: the user that asks.
             skip: whether events until now are skipped.
 
         Raises:
-            NotFoundError: no webhook has that name.
+            NotFoundError: no webhook has that key.
         """
         async with self._changing:
             self._asked()
-            sender = self._sender(name)
+            sender = self._sender(key)
             cursor = sender.state.cursor
             if skip:
                 cursor = (await self._aside(self._store.head)).event_id
@@ -308,17 +313,18 @@ class Webhooks:
             await self._save(sender)
             sender.wake.set()
         data = {"project": sender.webhook.project, "skipped": skip}
-        await self._note("webhook_resumed", "webhook", name, actor=actor, data=data)
+        await self._note("webhook_resumed", "webhook", sender.webhook.name, actor=actor, data=data)
         return WebhookView(webhook=sender.webhook, state=sender.state)
 
-    async def test(self, name: str, *, actor: str) -> Posted:
+    async def test(self, key: str, *, actor: str) -> Posted:
         """Send one message that is marked as a test; changes nothing.
 
         Raises:
-            NotFoundError: no webhook has that name.
+            NotFoundError: no webhook has that key.
         """
         self._asked()
-        sender, now_s = self._sender(name), self._clock.now_s()
+        sender, now_s = self._sender(key), self._clock.now_s()
+        name = sender.webhook.name
         row = HistoryRow(
             at_s=now_s, kind=TEST, subject_kind="webhook", subject=name, actor=actor, data={}
         )
@@ -334,10 +340,10 @@ class Webhooks:
             raise NotLeadingError
         return self._token
 
-    def _sender(self, name: str) -> _Sender:
-        found = self._senders.get(name)
+    def _sender(self, key: str) -> _Sender:
+        found = self._senders.get(key)
         if found is None:
-            raise NotFoundError(f"there is no webhook '{name}'")
+            raise NotFoundError(f"there is no webhook '{key}'")
         return found
 
     # -- sending ----------------------------------------------------------------------------------
@@ -385,8 +391,7 @@ class Webhooks:
         found = []
         for row in rows:
             job = self._store.job(row.subject) if row.subject_kind == "job" else None
-            own = row.subject_kind == "webhook" and row.subject == webhook.name
-            if not own and _concerns(webhook, row, job):
+            if not _is_of(webhook, row) and _concerns(webhook, row, job):
                 found.append((row, job))
         return found, rows[-1].event_id if len(rows) == _PAGE else head
 
@@ -446,7 +451,7 @@ class Webhooks:
 
     async def _post_of(self, webhook: Webhook, row: HistoryRow, job: JobRow | None) -> Posted:
         try:
-            clear = self._box.opened(webhook.sealed, DEFINED + webhook.name)
+            clear = self._box.opened(webhook.sealed, DEFINED + webhook.key)
         except InputError as error:
             return Posted(problem=str(error))
         message = message_of(row, job, hook_id=webhook.hook_id, template=webhook.template)
@@ -458,7 +463,7 @@ class Webhooks:
             state, now_s = sender.state, self._clock.now_s()
             if state == sender.saved:
                 return
-            row = state.row(sender.webhook.name, now_s=now_s)
+            row = state.row(sender.webhook.key, now_s=now_s)
             token = self._leading()
             await self._aside(partial(self._store.write_settings, (row,), token=token))
             sender.saved, sender.saved_s = state, now_s
@@ -466,6 +471,12 @@ class Webhooks:
     async def _aside(self, work: Callable[..., T], *given: Any) -> T:
         """Run work that waits for the database in a thread of the webhooks' own."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+
+def _is_of(webhook: Webhook, row: HistoryRow) -> bool:
+    """Return whether a line tells of this webhook; it does not send such lines."""
+    named = row.subject_kind == "webhook" and row.subject == webhook.name
+    return named and row.data.get("project") == webhook.project
 
 
 def _concerns(webhook: Webhook, row: HistoryRow, job: JobRow | None) -> bool:

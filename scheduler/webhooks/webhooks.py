@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scheduler.store.protocol import Store
 
-#: Prefixes of the rows' keys, before the name.
+#: Prefixes of the rows' keys, before the webhook's key.
 DEFINED: Final = "webhook/"
 STANDS: Final = "webhook_state/"
 #: The most webhooks in all, and of one user without the operator role.
@@ -114,7 +114,9 @@ class Webhook:
     """The definition of a webhook.
 
     Attributes:
-        name: its unique name for people.
+        key: ends the keys of its rows: ``PROJECT/NAME``, or NAME. A user must not learn names that
+            are in use in other projects, so they are unique in each project.
+        name: its name for people.
         hook_id: begins the ids of its messages; another webhook of the same name has another one.
         on: kinds of lines of history.
         project: only events of this project's jobs and of the project; None for all.
@@ -125,6 +127,7 @@ class Webhook:
         actor: the user that created it.
     """
 
+    key: str
     name: str
     hook_id: str
     on: tuple[str, ...]
@@ -137,16 +140,20 @@ class Webhook:
 
     def row(self) -> SettingRow:
         """Return its row."""
-        value = {f.name: getattr(self, f.name) for f in fields(self)}
+        value = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "key"}
         value |= {"on": list(self.on), "template": self.template.value}
         value |= {"sealed": dict(self.sealed)}
         return SettingRow(
-            key=DEFINED + self.name, value=value, updated_s=self.created_s, actor=self.actor
+            key=DEFINED + self.key, value=value, updated_s=self.created_s, actor=self.actor
         )
 
     @classmethod
-    def of_row(cls, value: Mapping[str, Any]) -> Webhook:
-        """Return the webhook of a row; fields of a newer release are ignored."""
+    def of_row(cls, row: SettingRow) -> Webhook:
+        """Return the webhook of a row; fields of a newer release are ignored.
+
+        The release before kept webhooks of projects under their names alone; they stay there.
+        """
+        value = row.value | {"key": row.key.removeprefix(DEFINED)}
         known = {f.name: value[f.name] for f in fields(cls)}
         known |= {"on": tuple(value["on"]), "template": Template(value["template"])}
         return cls(**known)
@@ -183,9 +190,9 @@ class WebhookState:
             return "paused"
         return "failing" if self.failures else "ok"
 
-    def row(self, name: str, *, now_s: float) -> SettingRow:
-        """Return its row."""
-        return SettingRow(key=STANDS + name, value=asdict(self), updated_s=now_s)
+    def row(self, key: str, *, now_s: float) -> SettingRow:
+        """Return its row, under the webhook's key."""
+        return SettingRow(key=STANDS + key, value=asdict(self), updated_s=now_s)
 
     @classmethod
     def of_row(cls, value: Mapping[str, Any]) -> WebhookState:
@@ -201,13 +208,18 @@ class WebhookView:
     state: WebhookState
 
 
+def key_of(name: str, project: str | None) -> str:
+    """Return the key of a new webhook."""
+    return name if project is None else f"{project}/{name}"
+
+
 def stored_webhooks(store: Store) -> tuple[WebhookView, ...]:
     """Return every webhook by name."""
     states = {row.key.removeprefix(STANDS): row.value for row in store.settings(STANDS)}
     return tuple(
         WebhookView(
-            webhook=(hook := Webhook.of_row(row.value)),
-            state=WebhookState.of_row(states.get(hook.name, {})),
+            webhook=(hook := Webhook.of_row(row)),
+            state=WebhookState.of_row(states.get(hook.key, {})),
         )
         for row in store.settings(DEFINED)
     )

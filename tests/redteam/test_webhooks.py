@@ -322,6 +322,36 @@ def test_nobody_registers_reads_tests_or_deletes_for_another_s_project(tmp_path)
     asyncio.run(go())
 
 
+def test_nobody_learns_which_names_the_webhooks_of_other_projects_have(tmp_path):
+    async def go():
+        allowed = {"webhooks__allowed_networks": "127.0.0.0/8"}
+        async with leading(tmp_path, **allowed) as (_, admin), receiving() as receiver:
+            eve = await token_of(admin, "eve", "speech")
+            anna = await token_of(admin, "anna", "vision")
+
+            async def ask(method, path, headers, body=None):
+                return await admin.request(
+                    method, f"/v1/webhooks{path}", headers=headers, json=body
+                )
+
+            for caller, project in ((anna, "vision"), (eve, "speech")):
+                own = hook(url=receiver.url, project=project)
+                assert (await ask("POST", "", caller, own)).status_code == 201
+                assert (await ask("POST", "", caller, own)).status_code == 409
+            assert (await ask("POST", "/chat/test", eve, {})).json()["delivered"]
+            assert (await ask("POST", "/chat/test?project=vision", eve, {})).status_code == 404
+            # The administrator sees both, and has to say which one is meant.
+            unclear = await ask("DELETE", "/chat", {})
+            assert unclear.status_code == 409
+            assert "of projects speech, vision; give the project" in unclear.json()["detail"]
+            assert (await ask("DELETE", "/chat?project=vision", {})).status_code == 204
+            (left,) = (await ask("GET", "", {})).json()["webhooks"]
+            assert left["project"] == "speech"
+            assert (await ask("DELETE", "/chat", eve)).status_code == 204
+
+    asyncio.run(go())
+
+
 def test_one_user_leaves_room_for_the_webhooks_of_others(tmp_path):
     async def go():
         allowed = {"webhooks__allowed_networks": "127.0.0.0/8"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Webhook
 
+OfProject: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--project", "-p", help="Its project, if several projects have the name."),
+]
 #: Exit code of a test message that was not accepted.
 NOT_TAKEN = 1
 
@@ -110,10 +115,11 @@ def send_test(
     service: ServiceClient,
     name: Annotated[str, typer.Argument(help="Of the webhook.")],
     *,
+    project: OfProject = None,
     as_json: Json = False,
 ) -> None:
     """Send a test message; exits with 1 if it is not accepted."""
-    found = service.test_webhook(name)
+    found = service.test_webhook(name, project=project)
     if as_json:
         print_json(found)
     elif found["delivered"]:
@@ -131,10 +137,11 @@ def resume(
     name: Annotated[str, typer.Argument(help="Of the webhook.")],
     *,
     skip: Annotated[bool, typer.Option("--skip", help="Skip events until now.")] = False,
+    project: OfProject = None,
     as_json: Json = False,
 ) -> None:
     """Let a webhook that is paused or failing send again, at once."""
-    found = service.resume_webhook(name, skip=skip)
+    found = service.resume_webhook(name, skip=skip, project=project)
     if as_json:
         print_json(found)
         return
@@ -147,10 +154,13 @@ def delete(
     service: ServiceClient,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Of the webhooks.")],
     *,
+    project: OfProject = None,
     as_json: Json = False,
 ) -> None:
     """Delete webhooks; their unsent messages are dropped."""
-    do_to_each(names, service.delete_webhook, done="deleted", as_json=as_json)
+    do_to_each(
+        names, partial(service.delete_webhook, project=project), done="deleted", as_json=as_json
+    )
 
 
 def _state(hook: Webhook, now_s: float) -> str:

@@ -38,6 +38,21 @@ def test_a_webhook_is_registered_listed_tested_and_deleted(scheduler, leasehold,
     assert [one["name"] for one in found["failed"]] == ["none"]
 
 
+def test_webhooks_of_one_name_are_told_apart_by_their_projects(scheduler, leasehold):
+    for project in ("vision", "speech"):
+        assert leasehold(*ADD, "--project", project).code == 0
+    ran = leasehold("webhook", "test", "ops")
+    assert ran.code != 0
+    assert "of projects speech, vision; give the project" in ran.err
+    of_vision = ("ops", "--project", "vision")
+    assert leasehold("webhook", "test", *of_vision).code == 0
+    assert json.loads(leasehold("webhook", "resume", *of_vision, "--json").out)["project"] == (
+        "vision"
+    )
+    assert leasehold("webhook", "delete", *of_vision).out == "ops deleted\n"
+    assert leasehold("webhook", "test", "ops").code == 0
+
+
 def test_the_secret_can_go_to_a_file_alone(scheduler, leasehold, tmp_path):
     kept = tmp_path / "secret"
     ran = leasehold(*ADD, "--out", kept, "--json")

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -285,6 +286,50 @@ def test_names_rooms_keys_and_unknown_ones_are_refused_with_a_reason():
         async with leading(bare):
             with pytest.raises(AdmissionError, match="no key to encrypt"):
                 await add(bare)
+
+    asyncio.run(go())
+
+
+def test_a_name_is_unique_in_its_project():
+    async def go():
+        world = World()
+        async with leading(world):
+            for project in (None, "vision", "speech"):
+                await add(world, project=project)
+                with pytest.raises(ConflictError, match="'chat' already"):
+                    await add(world, project=project)
+            assert {view.webhook.key for view in await world.hooks.all()} == {
+                "chat",
+                "vision/chat",
+                "speech/chat",
+            }
+            await world.hooks.delete("vision/chat", actor="olga")
+            assert [view.webhook.project for view in stored_webhooks(world.store)] == [
+                None,
+                "speech",
+            ]
+
+    asyncio.run(go())
+
+
+def test_a_webhook_of_the_release_before_stays_under_its_name_alone():
+    async def go():
+        world = World()
+        async with leading(world):
+            await add(world, project="vision")
+        (row,) = world.store.settings("webhook/")
+        box = SecretBox(lambda: (KEY,))
+        sealed = box.seal(box.opened(row.value["sealed"], row.key), "webhook/chat")
+        before = replace(row, key="webhook/chat", value=row.value | {"sealed": sealed})
+        world.store.write_settings((before, replace(row, value=None)), token=None)
+        again = World(store=world.store)
+        async with leading(again):
+            assert not (await again.hooks.test("chat", actor="olga")).problem
+            with pytest.raises(ConflictError, match="'chat' already"):
+                await add(again, project="vision")
+            await add(again, project="speech")
+            await again.hooks.delete("chat", actor="olga")
+        assert [row.key for row in world.store.settings("webhook/")] == ["webhook/speech/chat"]
 
     asyncio.run(go())
 

@@ -83,6 +83,7 @@ WHY = types.Explanation(
 )
 TOKEN = TokenRow(token_id="t", secret_hash="x", subject="ada", role="admin", created_s=1.0)
 HOOK = Webhook(
+    key="w",
     name="w",
     hook_id="h",
     on=("job_failed",),
