@@ -107,6 +107,11 @@ class PodsSection:
         "Pod security level that the namespace must enforce at least, or the agent ends.",
         choices=("any", "baseline", "restricted"),
     )
+    image_pull_secrets: tuple[str, ...] = setting(
+        (),
+        "Secrets in the namespace of the jobs, with credentials of registries, for every pod; "
+        "beside those that a job names.",
+    )
     tolerations: tuple[str, ...] = setting(
         (), "Taints that the pods tolerate beside that of GPUs, as KEY[=VALUE]:EFFECT."
     )

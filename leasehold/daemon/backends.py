@@ -55,6 +55,7 @@ def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
             runtime_class=told.runtime_class,
             foreign_pods=told.foreign_pods,
             pod_security=told.pod_security,
+            image_pull_secrets=told.image_pull_secrets,
         ),
         kubeconfig=None if told.kubeconfig is None else Path(told.kubeconfig).expanduser(),
         context=told.context,

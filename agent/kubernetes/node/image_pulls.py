@@ -105,8 +105,8 @@ def build_pull_pod(
             }
         ],
     }
-    if image.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in image.pull_secrets]
+    if secrets := settings.pull_secrets(image.pull_secrets):
+        spec["imagePullSecrets"] = secrets
     return {
         "apiVersion": "v1",
         "kind": "Pod",

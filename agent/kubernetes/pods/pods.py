@@ -45,7 +45,7 @@ from scheduler.domain.jobs.trace_ids import TRACEPARENT, traceparent
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent.kubernetes.templates.options import PodOptions
     from scheduler.protocol.desired import DesiredLease
@@ -104,6 +104,7 @@ class PodSettings:
         runtime_class: of pods that see their devices without asking for a resource.
         foreign_pods: how other pods' resources are counted; see ``NodeWatch``.
         pod_security: least level that the namespace must enforce, or ``any``.
+        image_pull_secrets: names of Secrets that every pod gets beside its job's own.
     """
 
     namespace: str = "leasehold-jobs"
@@ -123,6 +124,11 @@ class PodSettings:
     runtime_class: str = "nvidia"
     foreign_pods: str = "watch"
     pod_security: str = "any"
+    image_pull_secrets: tuple[str, ...] = ()
+
+    def pull_secrets(self, own: Iterable[str]) -> list[dict[str, str]]:
+        """Return a pod's ``imagePullSecrets``: those of its job first."""
+        return [{"name": name} for name in dict.fromkeys((*own, *self.image_pull_secrets))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,8 +316,8 @@ def _spec(
         spec["subdomain"] = service_name(lease.job_id, lease.attempt)
     if options.service_account:
         spec["serviceAccountName"] = options.service_account
-    if options.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    if secrets := settings.pull_secrets(options.image_pull_secrets):
+        spec["imagePullSecrets"] = secrets
     if runtime_class := options.runtime_class or _runtime_class(place, settings):
         spec["runtimeClassName"] = runtime_class
     return spec

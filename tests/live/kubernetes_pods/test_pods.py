@@ -22,12 +22,13 @@ from agent.kubernetes.names import (
     pod_name,
     service_name,
 )
+from agent.kubernetes.node.image_pulls import build_pull_pod
 from agent.kubernetes.pods.launch import LAUNCHER, kubelet_literal, launch_command
 from agent.kubernetes.pods.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
 from agent.kubernetes.templates.template import check_template, merge_template
 from leasehold_testing.transcript import check_golden
 from scheduler.errors import InputError
-from scheduler.protocol.desired import lease_from_dict, to_dict
+from scheduler.protocol.desired import DesiredImage, lease_from_dict, to_dict
 
 GOLDEN = Path(__file__).parent / "golden"
 V100 = PodWorker(worker_type="v100")
@@ -121,6 +122,16 @@ def test_pods_are_what_the_golden_files_show(make_lease, case):
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
 def test_everything_that_is_sent_is_as_kubernetes_schemas_ask(path):
     kubernetes_validate.validate(yaml.safe_load(path.read_text()), "1.35", strict=True)
+
+
+def test_a_pod_has_the_secrets_of_its_job_and_those_of_all_pods(make_lease):
+    lease = make_lease(kubernetes={"image_pull_secrets": ["own", "all"]})
+    place = PodPlace(node="n1", hostname="n1", workers=(V100,), deadline_s=1234.5)
+    settings = PodSettings(image_pull_secrets=("all", "more"))
+    pod = build_pod(lease, place, secret="s3cret", settings=settings)
+    assert pod["spec"]["imagePullSecrets"] == [{"name": n} for n in ("own", "all", "more")]
+    pull = build_pull_pod(DesiredImage(name="x"), node="n1", hostname="n1", settings=settings)
+    assert pull["spec"]["imagePullSecrets"] == [{"name": n} for n in ("all", "more")]
 
 
 def test_the_service_of_a_gang_is_what_the_golden_file_shows(make_lease):

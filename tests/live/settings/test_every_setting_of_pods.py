@@ -84,6 +84,10 @@ def figures(pod):
     return {c["name"]: c["resources"] for c in pod["spec"]["initContainers"]}
 
 
+def pull_secrets(pod):
+    return pod["spec"].get("imagePullSecrets")
+
+
 def runtime_class(pod):
     return pod["spec"].get("runtimeClassName")
 
@@ -228,6 +232,7 @@ ENTRIES = dict(
         setting("kubernetes.runtime_class", "nvidia", "other", made(runtime_class), **VISIBLE),
         setting("kubernetes.sharing", "exclusive", "visible", made(devices), own=f".{V100}"),
         setting("kubernetes.foreign_pods", "watch", "", on_cluster(workers, prepare=occupy)),
+        setting("kubernetes.image_pull_secrets", [], ["registry"], made(pull_secrets)),
         setting("kubernetes.pod_security", "any", "restricted", made(metadata), told=REFUSED),
         setting(
             "kubernetes.tolerations",
