@@ -68,10 +68,17 @@ class _Server(ThreadingHTTPServer):
     """A thread for each connection; if there are too many, the oldest is closed."""
 
     request_queue_size = 64
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
     def __init__(self, *arguments: Any) -> None:
         self._served: deque[socket.socket] = deque()
         super().__init__(*arguments)
+
+    def server_bind(self) -> None:
+        """Bind all addresses, of IPv4 and of IPv6."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""

@@ -141,7 +141,8 @@ class Endpoint:
     Args:
         path: of the socket; kept over restarts of the agent, so that jobs find it again.
         on_progress: called after a job has reported.
-        listen: (host, port) to listen on as well; None: the socket only.
+        listen: (host, port) to listen on as well, host "" for all addresses of IPv4 and IPv6;
+            None: the socket only.
         stranger_most_s: how long a connection may take to name its lease.
     """
 
@@ -222,7 +223,8 @@ class Endpoint:
                 )
             except OSError as error:
                 raise InputError(
-                    f"cannot listen on {host} port {port} for jobs: {error.strerror}; "
+                    f"cannot listen on {host or 'all addresses'} port {port} for jobs: "
+                    f"{error.strerror}; "
                     "choose another port"
                 ) from error
             self._servers.append(server)

@@ -35,7 +35,7 @@ class PodJobs(NodeBackend):
         pods: of the pods.
         kubeconfig: the file that describes the cluster; None: the account of the agent's own pod.
         context: the context of that file.
-        listen: address on which pods reach the agent.
+        listen: address on which pods reach the agent; empty: all of IPv4 and IPv6.
         sharing: worker type -> how jobs share it.
         bounds: how long the steps of a pod's launch may take.
         force_after_s: how long a pod may survive its deletion; see ``KubernetesBackend``.
@@ -48,7 +48,7 @@ class PodJobs(NodeBackend):
     pods: PodSettings = field(default_factory=PodSettings)
     kubeconfig: Path | None = None
     context: str = ""
-    listen: str = "0.0.0.0"  # noqa: S104 - pods come from their own network
+    listen: str = ""
     sharing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     bounds: StartBounds = field(default_factory=StartBounds)
     force_after_s: float = 300.0

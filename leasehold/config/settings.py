@@ -24,7 +24,9 @@ from scheduler.webhooks.webhooks import WebhookRules
 class ServerSection(RequestSettings):
     """The daemon's addresses, and its limits on requests."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for all.")
+    host: str = setting(
+        "127.0.0.1", "Address to listen on; 0.0.0.0 for all of IPv4, :: for all of IPv4 and IPv6."
+    )
     port: int = setting(8642, "Port to listen on; 0 for any free one.", ge=0, le=65535)
     advertise: str | None = setting(
         None,

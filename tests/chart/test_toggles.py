@@ -77,7 +77,7 @@ def test_the_program_takes_the_configuration_that_the_chart_writes(everything, t
     (tmp_path / "leasehold.toml").write_text(text)
     variables = {"LEASEHOLD_STORE__URL": "postgresql://x@db/y"}
     config = load_config(path=str(tmp_path / "leasehold.toml"), environment=variables).config
-    assert (config.state_dir, config.server.host) == ("/var/lib/leasehold", "0.0.0.0")
+    assert (config.state_dir, config.server.host) == ("/var/lib/leasehold", "::")
     assert config.engine.round_length_s == 120
     assert config.policy.parameters == {"alpha": "2"}
     assert config.retention.finished_days == float("inf")
@@ -421,6 +421,15 @@ def test_jobs_reach_each_other_their_agent_and_the_internet_but_no_private_addre
     assert near == {"namespaceSelector": {}}
     assert [one["ipBlock"]["cidr"] for one in ranges] == internet["to"][0]["ipBlock"]["except"]
     assert {"168.63.129.16/32", "192.0.0.0/24"} <= {one["ipBlock"]["cidr"] for one in ranges}
+
+
+def test_jobs_reach_the_internet_by_ipv6_once_its_private_ranges_are_named():
+    ranges = ["10.0.0.0/8", "2001:db8:1::/48", "fd00::/8"]
+    named = render(networkPolicies__jobs__privateRanges=ranges).one("NetworkPolicy", "-jobs")
+    assert named["spec"]["egress"][-1]["to"] == [
+        {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}},
+        {"ipBlock": {"cidr": "::/0", "except": ["2001:db8:1::/48", "fd00::/8"]}},
+    ]
 
 
 def test_policies_of_scheduler_and_agents_let_in_whom_they_name(everything, minimal):

@@ -126,6 +126,12 @@ def limits_of(settings: ServerSection, *, room: int, idle_timeout_s: float) -> C
     )
 
 
+def plain_address(address: str) -> str:
+    """Return a client's address; a listener for both families shows IPv4 as ``::ffff:1.2.3.4``."""
+    mapped = address.lower().removeprefix("::ffff:")
+    return mapped if mapped != address and "." in mapped else address
+
+
 def origin_of(address: str) -> str:
     """Return the key that counts as one address: for IPv6, its network of 64 bits."""
     try:

@@ -9,6 +9,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leasehold.daemon.http.connections import plain_address
+
 if TYPE_CHECKING:
     import socket
     import ssl
@@ -88,7 +90,7 @@ class Listener:
                     return
                 self._pause(error)
                 return
-            self._take(connection, str(address[0]))
+            self._take(connection, plain_address(str(address[0])))
 
     def _take(self, connection: socket.socket, address: str) -> None:
         if not self._keeper.admit(address):

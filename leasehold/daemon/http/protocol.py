@@ -116,6 +116,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begin to serve."""
         self.was_made = True
         super().connection_made(transport)
+        if self.client is not None:  # the address as in the networks of trusted proxies
+            self.client = (self.address, self.client[1])
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes."""

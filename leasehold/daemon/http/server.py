@@ -41,15 +41,20 @@ def bind(settings: ServerSection) -> socket.socket:
     Raises:
         OSError: the address is taken, or not this machine's; a message of one line.
     """
-    where = f"{settings.host}:{settings.port}"
+    host = settings.host
+    if host == "::" and not socket.has_dualstack_ipv6():
+        host = "0.0.0.0"  # noqa: S104 - all addresses were asked for
+    where = f"{host}:{settings.port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
         raise OSError(f"server.host '{settings.host}' has no address: {error.strerror}") from error
     taken = socket.socket(family, kind, protocol)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if host == "::":
+        taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
         taken.bind(address)
         taken.listen(_BACKLOG)

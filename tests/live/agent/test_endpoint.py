@@ -16,6 +16,7 @@ from agent.clock import lease_clock_s
 from agent.endpoint.endpoint import LEASE_LINES, MOST_REFUSED, Endpoint, Tenant
 from agent.endpoint.peers import MOST_STRANGERS, Peers, room_for_connections
 from agent.loop import _endure
+from leasehold_testing.ports import free_ports
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import LINE_BYTES
 
@@ -170,6 +171,23 @@ def test_a_lease_that_has_ended_is_served_no_more(node):
 def test_a_path_that_the_kernel_does_not_take_is_refused(tmp_path):
     with pytest.raises(InputError, match="shorter state folder"):
         Endpoint(tmp_path / ("x" * 120))
+
+
+def test_pods_reach_it_by_ipv4_and_by_ipv6(tmp_path):
+    (port,) = free_ports(1)
+    hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+
+    async def main():
+        endpoint = Endpoint(tmp_path / "s", listen=("", port))
+        await endpoint.open()
+        for host in hosts:
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b'{"secret": "x"}\n')
+            assert b"not that of a lease" in await reader.readline()
+            writer.close()
+        await endpoint.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("listen", [None, ("127.0.0.1", 0)])

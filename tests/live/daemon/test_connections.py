@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -24,6 +25,7 @@ from leasehold.daemon.http.connections import (
     limits_of,
     more_descriptors,
     origin_of,
+    plain_address,
 )
 
 # -- the keeper ----------------------------------------------------------------------------------
@@ -204,6 +206,21 @@ def test_it_is_told_once_a_minute_who_is_cut_off(caplog):
 )
 def test_a_network_of_64_bits_counts_as_one_address(address, origin):
     assert origin_of(address) == origin
+
+
+@pytest.mark.parametrize(
+    ("shown", "plain"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::FFFF:10.0.0.1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("2001:db8::ffff:1", "2001:db8::ffff:1"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+    ],
+)
+def test_a_client_by_ipv4_has_its_own_address_on_a_listener_for_both(shown, plain):
+    assert plain_address(shown) == plain
 
 
 def test_limits_leave_descriptors_for_everything_else(make_config, caplog):
@@ -514,16 +531,25 @@ def test_with_few_descriptors_the_store_still_works_beside_unfinished_requests(t
     assert "Too many open files" not in rest
 
 
-@pytest.mark.parametrize("trust", [("", "127.0.0.1"), ("127.0.0.0/8", "10.9.9.9")])
+@pytest.mark.parametrize(
+    "trust",
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("127.0.0.1", "127.0.0.0/8", "10.9.9.9"),
+        ("::", "", "127.0.0.1"),
+        ("::", "127.0.0.0/8", "10.9.9.9"),
+    ],
+)
 def test_only_a_configured_proxy_says_for_whom_it_asks(
     make_config, daemon, caplog, monkeypatch, trust
 ):
-    proxies, address = trust
+    host, proxies, address = trust
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # uvicorn's own way is not ours
-    config = make_config(server__trusted_proxies=proxies)
+    config = make_config(server__trusted_proxies=proxies, server__host=host)
 
     async def scenario():
-        async with daemon(config) as (_, client):
+        async with daemon(config) as (running, client):
+            client.base_url = f"http://127.0.0.1:{urlsplit(running.url).port}"
             with caplog.at_level("INFO", logger="leasehold.access"):
                 for _ in range(2):
                     await client.get("/v1/whoami", headers={"X-Forwarded-For": "10.9.9.9"})

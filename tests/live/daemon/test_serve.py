@@ -396,6 +396,17 @@ def test_addresses_are_shown_as_a_person_types_them(make_config):
     bound.close()
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_all_addresses_are_those_of_both_families(make_config, monkeypatch, both):
+    has_ipv6 = socket.has_dualstack_ipv6()
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: both and has_ipv6)
+    with bind(make_config(server__host="::").server) as bound:
+        port = bound.getsockname()[1]
+        for host in ("127.0.0.1", *(["::1"] if both and has_ipv6 else [])):
+            with socket.create_connection((host, port), timeout=10):
+                pass
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"cannot be used.*--state-dir"):

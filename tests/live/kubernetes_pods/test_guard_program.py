@@ -51,9 +51,9 @@ def agent():
     found.close()
 
 
-def probe(port):
+def probe(port, *, host="127.0.0.1"):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/lease") as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/lease") as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         error.close()
@@ -127,6 +127,18 @@ def test_as_a_program_it_ends_with_the_pod(agent):
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_kubelet_may_ask_by_ipv4_and_by_ipv6():
+    server = guard.serve(guard.Term(lease_clock_s() + 60), 0)
+    port = server.server_address[1]
+    try:
+        assert probe(port) == 200
+        if server.address_family == socket.AF_INET6:
+            assert probe(port, host="[::1]") == 200
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_it_stands_connections_without_end_and_answers_beside_them():

@@ -9,7 +9,7 @@
 {{/* The program's configuration: what follows from the chart's values, and `scheduler.config`. */}}
 {{- define "leasehold.toml" -}}
 {{- $v := .Values -}}
-{{- $server := dict "host" "0.0.0.0" "port" 8642 "metrics_open" $v.monitoring.metricsOpen "admin_token_file" "/etc/leasehold/admin/token" -}}
+{{- $server := dict "host" "::" "port" 8642 "metrics_open" $v.monitoring.metricsOpen "admin_token_file" "/etc/leasehold/admin/token" -}}
 {{- if include "leasehold.tlsSecret" . -}}
 {{- $server = merge $server (dict "tls_cert" "/etc/leasehold/tls/tls.crt" "tls_key" "/etc/leasehold/tls/tls.key") -}}
 {{- end -}}
