@@ -23,6 +23,7 @@ from agent.loop import Agent
 from agent.process.node import ProcessJobs
 from agent.settings import AgentSettings
 from leasehold import __version__
+from leasehold.daemon.process.heartbeat import heartbeat
 from leasehold.daemon.secrets.agent_token import TOKEN_FILE, AgentToken
 from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
@@ -41,6 +42,8 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 _OUTSIDE: Final = ("192.0.2.1", "2001:db8::1")
 #: The scheduler's address if no other is given.
 DEFAULT_SERVER = "http://127.0.0.1:8642"
+#: In the state folder.
+HEARTBEAT: Final = "heartbeat"
 #: Environment variables; a command line can be read by every user of the machine.
 TOKEN_VARIABLE = "LEASEHOLD_AGENT_TOKEN"  # noqa: S105 - a variable's name
 ENROLMENT_VARIABLE = "LEASEHOLD_ENROLMENT"
@@ -112,7 +115,7 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         margin_s=options.settings.margin_s,
         start_most_s=options.settings.start_most_s,
     )
-    async with options.backend.open(setup) as jobs:
+    async with heartbeat(state_dir / HEARTBEAT), options.backend.open(setup) as jobs:
         await _unless(stop, token_of(options, setup).enrol_if_needed())
         if not stop.is_set():
             await _join(options, setup, jobs, stop=stop)

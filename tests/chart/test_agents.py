@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import time
 import tomllib
 
+import pytest
 from chart_rendering import CHART, configuration, environment, mounts, render, volumes
 
 from agent.kubernetes.pods.figures import CODE, GUARD, resources_of
@@ -12,6 +16,8 @@ from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 from leasehold.config.agent_settings import FIGURE, AgentConfig
 from leasehold.config.fields import describe
+from leasehold.config.load import load_agent_config
+from leasehold.daemon.agent import HEARTBEAT
 
 CODE_BYTES = "LEASEHOLD_AGENT__KUBERNETES__CODE_VOLUME_BYTES"
 POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}
@@ -129,6 +135,38 @@ def test_the_agent_reads_the_figures_of_its_containers_as_the_chart_writes_them(
             "limits": {"cpu": "2", "memory": "300Mi"},
         },
     }
+
+
+def test_every_job_gets_the_secrets_of_the_values(everything, minimal):
+    name = "LEASEHOLD_AGENT__KUBERNETES__IMAGE_PULL_SECRETS"
+    given = environment(everything.container("DaemonSet", "-gpu"))
+    config = load_agent_config(environment={name: given[name]["value"]}).config
+    assert config.kubernetes.image_pull_secrets == ("team-registry", "registry")
+    assert name not in environment(minimal.container("DaemonSet"))
+
+
+@pytest.mark.parametrize("age_s", [None, 5.0, 100.0])
+def test_what_stands_still_for_a_minute_is_started_again(minimal, tmp_path, age_s):
+    agent, counter = minimal.container("DaemonSet"), minimal.container("Deployment", "-foreign")
+    files = (
+        (agent, f"{mounts(agent)['state']}/{HEARTBEAT}"),
+        (counter, environment(counter)["LEASEHOLD_HEARTBEAT"]["value"]),
+    )
+    beat = tmp_path / "beat"
+    if age_s is not None:
+        beat.touch()
+        os.utime(beat, (time.time() - age_s,) * 2)
+    for container, file in files:
+        *shell, script = container["livenessProbe"]["exec"]["command"]
+        assert file in script
+        ended = subprocess.run([*shell, script.replace(file, str(beat))], check=False)
+        assert (ended.returncode == 0) is (age_s != 100.0)
+
+
+def test_an_agent_is_ready_when_pods_can_reach_it(minimal):
+    container = minimal.container("DaemonSet")
+    assert container["readinessProbe"]["tcpSocket"] == {"port": "jobs"}
+    assert "jobs" in {port["name"] for port in container["ports"]}
 
 
 def test_agents_enrol_by_the_tokens_of_their_pods(minimal):

@@ -47,6 +47,15 @@
 {{- join "," $figures -}}
 {{- end -}}
 
+{{/* Whether a program's event loop moves: it touches a file every few seconds. An image of the release before has none. */}}
+{{- define "leasehold.movesProbe" -}}
+exec:
+  command: [sh, -c, 'test -z "$(find {{ . }} -mmin +1)"']
+initialDelaySeconds: 30
+periodSeconds: 30
+timeoutSeconds: 10
+{{- end -}}
+
 {{- define "leasehold.schedulerAccount" -}}
 {{- $account := .Values.scheduler.serviceAccount -}}
 {{- $account.create | ternary (default (include "leasehold.nameOf" (list . "scheduler")) $account.name) $account.name -}}

@@ -27,6 +27,14 @@ def count_pods(
         Path | None, typer.Option(help="How to reach the cluster; by default the pod's account.")
     ] = None,
     kube_context: Annotated[str, typer.Option(help="Context of that file.")] = "",
+    heartbeat: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="LEASEHOLD_HEARTBEAT",
+            metavar="FILE",
+            help="A file to touch every few seconds, for a probe.",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[
         bool, typer.Option("--log-json", help="Log one JSON object per line.")
@@ -40,6 +48,7 @@ def count_pods(
     from agent.kubernetes.client import connect_client  # noqa: PLC0415 - with the extra
     from agent.kubernetes.node.foreign_pods import PodCounter, place_of  # noqa: PLC0415 - as above
     from agent.kubernetes.node.foreign_pods import count_pods as run  # noqa: PLC0415 - as above
+    from leasehold.daemon.process.heartbeat import heartbeat as beats  # noqa: PLC0415 - as above
 
     namespace, name = place_of(into)
     set_up_logging(level=log_level, as_json=log_json)
@@ -51,7 +60,8 @@ def count_pods(
         client = await connect_client(kubeconfig=kubeconfig, context=kube_context)
         try:
             counter = PodCounter(client=client, namespace=namespace, name=name, instance=instance)
-            await run(counter, stop)
+            async with beats(heartbeat):
+                await run(counter, stop)
         finally:
             await client.close()
 

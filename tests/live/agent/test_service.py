@@ -27,12 +27,14 @@ from agent.settings import AgentSettings
 from leasehold.config.secret_files import read_secret
 from leasehold.daemon import agent as daemon_agent
 from leasehold.daemon.agent import (
+    HEARTBEAT,
     AgentOptions,
     check_address,
     default_state_dir,
     local_address,
     run_agent,
 )
+from leasehold.daemon.process import heartbeat
 from leasehold_testing.played_agent import ALONE, gap_s, played_agent
 from scheduler.domain.lease_life import EndReason, LeasePhase
 from scheduler.errors import ClusterError, InputError, NotPermittedError
@@ -125,6 +127,22 @@ def test_an_agent_that_was_never_let_in_ends_with_the_reason(node, scheduler, to
         # It polls and reports at once, so one of them or both hear of it.
         assert caught.value.subgroup(NotPermittedError).exceptions == caught.value.exceptions
         assert all(words in str(error) for error in caught.value.exceptions)
+
+    run(main())
+
+
+def test_an_agent_shows_that_it_moves_also_while_it_waits_to_enrol(node, scheduler, monkeypatch):
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
+    (node.folder / "secret").write_text("lhe_once\n")
+    told = options(node, scheduler, token="", enrolment_file=node.folder / "secret")
+    beat = told.state_dir / HEARTBEAT
+
+    async def main():
+        scheduler.faults = [503] * 1000
+        async with serving(told):
+            await node.until(beat.exists)
+            os.utime(beat, (0.0, 0.0))
+            await node.until(lambda: beat.stat().st_mtime > 0.0)
 
     run(main())
 
