@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from api.auth.roles import Principal
     from api.context import Context
+    from scheduler.protocol.reports import NodeReport
 
 _access = logging.getLogger("leasehold.access")
 _DESIRED, _REPORT = "/v1/agent/desired", "/v1/agent/report"
@@ -141,8 +142,7 @@ class AgentFastPath:
         body = await self._body(headers, receive, read)
         try:
             self._context.buckets.take_report_of_node(caller.node, len(body))
-            check_count(body)
-            report = report_from_dict(orjson.loads(body))
+            report = await self._context.by_size(body, _report_of)
             if report.node != caller.node:
                 return False
             await self._context.service.report(
@@ -187,6 +187,11 @@ class AgentFastPath:
         fields = [*fields, *self._headers, (b"x-request-id", request_id)]
         await send({"type": "http.response.start", "status": status, "headers": fields})
         await send({"type": "http.response.body", "body": body})
+
+
+def _report_of(body: bytes) -> NodeReport:
+    check_count(body)
+    return report_from_dict(orjson.loads(body))
 
 
 def _again(read: list[Message], receive: Receive) -> Receive:

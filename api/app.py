@@ -44,6 +44,7 @@ from api.routes import (
     usage,
     webhooks,
 )
+from api.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -209,7 +210,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 async def _serve_document(request: Request) -> Response:
-    return Answer(request.app.openapi())
+    return Answer(await in_thread(request.app.openapi))  # made at the first request
 
 
 async def _on_http_error(request: Request, error: HTTPException) -> Response:

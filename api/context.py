@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 #: Computations beside the event loop at a time: they share one interpreter with it.
 HEAVY = 2
+#: Bytes of a body that is read beside the event loop: reading takes 60 ms for a megabyte.
+LARGE_BODY = 2**17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,10 @@ class Context:
     async def heavily(self, call: Callable[..., T], *args: object, **kwargs: object) -> T:
         """Run a computation that would block the event loop; store calls have other threads."""
         return await anyio.to_thread.run_sync(partial(call, *args, **kwargs), limiter=self.heavy)
+
+    async def by_size(self, body: bytes, read: Callable[[bytes], T]) -> T:
+        """Read a body; a large one beside the event loop."""
+        return read(body) if len(body) < LARGE_BODY else await self.heavily(read, body)
 
     def serves(self, principal: Principal) -> bool:
         """Return whether to go on for a caller: until the service stops, or its token ends."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from api.context import Context
+    from scheduler.protocol.reports import NodeReport
 
 T = TypeVar("T", int, float)
 
@@ -195,7 +196,7 @@ async def report(request: Request) -> Response:
     check_query(request, frozenset())
     if context.settings.auth:
         context.buckets.take_report_of_node(node, len(await request.body()))
-    found = report_from_dict(await agent_json(request))
+    found = await context.by_size(await request.body(), _report_of)
     if found.node != node:
         raise ProblemError(
             403, f"the report is node '{found.node[:253]}'s and the token is '{node}'s"
@@ -207,6 +208,10 @@ async def report(request: Request) -> Response:
         enrolled=is_bound(context, principal_of(request.state)),
     )
     return Response(status_code=204)
+
+
+def _report_of(body: bytes) -> NodeReport:
+    return report_from_dict(_json_of(body))
 
 
 async def append_log(request: Request) -> Response:
@@ -321,7 +326,10 @@ async def agent_json(request: Request) -> object:
     Raises:
         InputError: it is not JSON.
     """
-    body = await request.body()
+    return _json_of(await request.body())
+
+
+def _json_of(body: bytes) -> object:
     try:
         return read_json(body)
     except orjson.JSONDecodeError as error:
