@@ -7,7 +7,7 @@ import logging
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler.clock import clock_warning
 from scheduler.control.facts.facts import (
@@ -102,6 +102,8 @@ RECOVERING = "recovering"
 #: The wait between two tries to lead with a clock that is behind the stored entries.
 CLOCK_AGAIN_S = 5.0
 _NOT_READY = frozenset({STARTING, RECOVERING})
+#: Most jobs of one decision on a submission.
+_PIECE: Final = 250
 
 
 class Forecaster(Protocol):
@@ -350,16 +352,20 @@ class LiveService(ClusterAdmin):
     async def submit(
         self, submissions: Sequence[Submission], *, actor: str
     ) -> tuple[Submitted, ...]:
-        """Submit jobs; one that is refused does not affect the others. Durable on return."""
+        """Submit jobs; one that is refused does not affect the others. Durable on return.
+
+        They are decided on in pieces, between which the loop does other work.
+        """
         sealable = self._box.can_seal
         refused = [bool(item.spec.secret_env) and not sealable for item in submissions]
         rest = [item for item, no in zip(submissions, refused, strict=True) if not no]
-        taken: tuple[Submitted, ...] = ()
-        if rest:
+        taken: list[Submitted] = []
+        for first in range(0, len(rest), _PIECE):
+            piece = rest[first : first + _PIECE]
             fact = await asyncio.to_thread(
-                submission_fact, self._store, rest, actor=actor, box=self._box
+                submission_fact, self._store, piece, actor=actor, box=self._box
             )
-            taken = await self._tell(fact)
+            taken += await self._tell(fact)
         self._metrics.submitted(sum(result.created for result in taken))
         left = iter(taken)
         without_key = Submitted(code="refused", refusal=NO_KEY)

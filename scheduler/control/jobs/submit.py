@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -56,18 +56,31 @@ UNPLAIN = (
 _NAMED = 5
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known while the jobs of one submission are checked.
+
+    Attributes:
+        room: of this moment.
+        fitting: kinds of jobs that fit: what ``_fit_unsubmitted`` reads of them.
+    """
+
+    room: Room
+    fitting: set[tuple[object, ...]] = field(default_factory=set)
+
+
 def submit_jobs(
     state: ControlState, transaction: Transaction, fact: JobsSubmitted
 ) -> tuple[Submitted, ...]:
     """Submit jobs; one that is refused does not affect the others."""
-    room = room_of(state)
+    found = _Found(room_of(state))
     return tuple(
-        _submit(state, transaction, fact, place, room) for place in range(len(fact.submissions))
+        _submit(state, transaction, fact, place, found) for place in range(len(fact.submissions))
     )
 
 
 def _submit(
-    state: ControlState, transaction: Transaction, fact: JobsSubmitted, place: int, room: Room
+    state: ControlState, transaction: Transaction, fact: JobsSubmitted, place: int, found: _Found
 ) -> Submitted:
     item, digest, actor = fact.submissions[place], fact.digests[place], fact.actor
     if not digest:
@@ -84,7 +97,7 @@ def _submit(
     )
     if wrong:
         return Submitted(code="invalid", refusal=wrong)
-    refusal = _refusal(state, item.spec, item.owner, fact.rows, room)
+    refusal = _refusal(state, item.spec, item.owner, fact.rows, found)
     if refusal is not None:
         return refusal
     record = _record(state, transaction, item, item.job_id or fact.job_ids[place])
@@ -164,16 +177,22 @@ def _record(
 
 
 def _refusal(
-    state: ControlState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow], room: Room
+    state: ControlState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow], found: _Found
 ) -> Submitted | None:
     if over := _over_quota(state, spec):
         return Submitted(code="quota", refusal=over)
     if wrong := _submission_fault(state, spec, owner, rows):
         return Submitted(code="refused", refusal=wrong)
-    if state.settings.refuse_unfit:
-        fit = _fit_unsubmitted(state, spec, room, rough=True)
-        if not fit.fits and any(room[0].values()):
-            return Submitted(code="refused", refusal=fit.message)
+    if not state.settings.refuse_unfit:
+        return None
+    kind = CatalogueKey.of(spec), spec.scale_factor, *sorted(spec.throughputs.items())
+    if kind in found.fitting:
+        return None
+    fit = _fit_unsubmitted(state, spec, found.room, rough=True)
+    if not fit.fits and any(found.room[0].values()):
+        return Submitted(code="refused", refusal=fit.message)
+    if fit.fits:
+        found.fitting.add(kind)
     return None
 
 

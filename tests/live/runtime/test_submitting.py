@@ -2,9 +2,11 @@
 
 import asyncio
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
+from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.spec import JobSpec
@@ -49,6 +51,28 @@ def test_a_dry_run_names_worker_types_that_there_are_none_of_and_what_is_assumed
         assert fit.message == f"it could start at once; {none}"
         fit = await stage.service.fit(stage.spec(total_steps=None, throughputs={}))
         assert [(one.steps_per_s, one.source) for one in fit.configurations] == [(1.0, "assumed")]
+
+    live(story)
+
+
+def test_many_jobs_are_decided_on_in_pieces(live):
+    async def story(stage):
+        pieces = []
+        tell = stage.service._tell
+
+        async def note(fact, **more):
+            if isinstance(fact, JobsSubmitted):
+                pieces.append(len(fact.submissions))
+            return await tell(fact, **more)
+
+        items = [Submission(spec=stage.spec(), owner="me") for _ in range(600)]
+        items[1] = Submission(spec=stage.spec(scale_factors=(64,)), owner="me")
+        with mock.patch.object(stage.service, "_tell", note):
+            made = await stage.submit(*items)
+        assert pieces == [250, 250, 100]
+        assert [place for place, one in enumerate(made) if not one.created] == [1]
+        assert "at least 64 workers" in made[1].refusal
+        assert len({one.job_id for one in made if one.created}) == 599
 
     live(story)
 
