@@ -69,41 +69,73 @@ def fairness_of(view: PublishedState) -> Fairness:
 
 def shares_of(view: PublishedState, job_id: str) -> dict[str, float]:
     """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
-    engine = view.engine
-    number = engine.jobs.number_of.get(job_id)
+    number = view.engine.jobs.number_of.get(job_id)
     if number is None:
         return {}
-    row = engine.jobs.row_of(number)
-    profile = int(engine.jobs["profile"][row])
-    table = engine.table
-    shares: dict[str, float] = {}
-    if profile < len(table.profiles):
-        x = engine.jobs.x[row]
-        for j in np.flatnonzero(x[: table.demand.shape[1]] > 0).tolist():
-            _add(shares, table.worker_types, table.demand[profile, j], float(x[j]))
-    if len(engine.pairs):
-        for q in np.flatnonzero((engine.pairs.numbers == number).any(axis=1)).tolist():
-            index = int(engine.pairs.index[q])
-            if index != NONE and engine.pairs.x[q] > 0:
-                demand = table.pair_demand[index]
-                _add(shares, table.worker_types, demand, float(engine.pairs.x[q]))
-    return {name: round(value, 6) for name, value in shares.items()}
+    row = view.engine.jobs.row_of(number)
+    return _rounded(_shares(view, np.array([row])).get(row, {}))
+
+
+def allocation_shares(view: PublishedState) -> dict[str, dict[str, float]]:
+    """Return job id -> ``shares_of`` the job, for all jobs with any."""
+    return _by_job(view, _shares(view, np.arange(len(view.engine.jobs))))
 
 
 def received_shares(view: PublishedState) -> dict[str, dict[str, float]]:
     """Return job id -> worker type -> fraction of time received since X came in force."""
-    jobs, table = view.engine.jobs, view.engine.table
     rows, received = _received(view)
-    result: dict[str, dict[str, float]] = {}
-    for row, fractions in zip(rows.tolist(), received, strict=True):
-        shares: dict[str, float] = {}
-        for j in np.flatnonzero(fractions > 1e-9).tolist():
-            demand = table.demand[int(jobs["profile"][row]), j]
-            _add(shares, table.worker_types, demand, float(fractions[j]))
-        if shares:
-            job_id = jobs.job_of[int(jobs["number"][row])].job_id
-            result[job_id] = {name: round(value, 6) for name, value in shares.items()}
-    return result
+    return _by_job(view, _by_type(view, rows, np.where(received > 1e-9, received, 0.0)))
+
+
+def _shares(view: PublishedState, rows: IntArray) -> dict[int, dict[str, float]]:
+    """Return row -> worker type -> fraction of time under X; rows without any are left out."""
+    engine = view.engine
+    jobs, pairs, table = engine.jobs, engine.pairs, engine.table
+    alone = rows[jobs["profile"][rows] < len(table.profiles)]
+    width = min(jobs.x.shape[1], table.demand.shape[1])
+    found = _by_type(view, alone, jobs.x[alone, :width])
+    numbers = jobs["number"][rows]
+    row_of = dict(zip(numbers.tolist(), rows.tolist(), strict=True))
+    wanted = (pairs.index != NONE) & (pairs.x > 0) & np.isin(pairs.numbers, numbers).any(axis=1)
+    for q in np.flatnonzero(wanted).tolist():
+        name = _name(table.worker_types, table.pair_demand[pairs.index[q]])
+        for number in pairs.numbers[q].tolist():
+            if number in row_of:
+                _add(found.setdefault(row_of[number], {}), name, float(pairs.x[q]))
+    return found
+
+
+def _by_type(
+    view: PublishedState, rows: IntArray, fractions: FloatArray
+) -> dict[int, dict[str, float]]:
+    """Return row -> worker type -> fraction of time; rows without any are left out.
+
+    Args:
+        view: of the leader.
+        rows: (R,) rows of jobs with profiles in the table.
+        fractions: (R, J) by configuration.
+    """
+    table = view.engine.table
+    at, column = np.nonzero(fractions > 0)
+    profile = view.engine.jobs["profile"][rows[at]]
+    kinds, kind = np.unique(profile * table.demand.shape[1] + column, return_inverse=True)
+    names = [
+        _name(table.worker_types, table.demand[divmod(one, table.demand.shape[1])])
+        for one in kinds.tolist()
+    ]
+    found: dict[int, dict[str, float]] = {}
+    given = zip(rows[at].tolist(), kind.tolist(), fractions[at, column].tolist(), strict=True)
+    for row, number, fraction in given:
+        _add(found.setdefault(row, {}), names[number], fraction)
+    return found
+
+
+def _by_job(
+    view: PublishedState, shares: Mapping[int, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    jobs = view.engine.jobs
+    numbers = jobs["number"].tolist()
+    return {jobs.job_of[numbers[row]].job_id: _rounded(found) for row, found in shares.items()}
 
 
 def dues_of_projects(view: PublishedState, fairness: Fairness) -> Mapping[str, Dues]:
@@ -213,8 +245,14 @@ def _received(view: PublishedState) -> tuple[IntArray, FloatArray]:
     return rows, np.clip(jobs.x[rows, :width] - grown, 0.0, 1.0)
 
 
-def _add(
-    shares: dict[str, float], names: tuple[str, ...], demand: np.ndarray, fraction: float
-) -> None:
-    name = "+".join(names[k] for k in np.flatnonzero(demand).tolist())
+def _rounded(shares: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in shares.items()}
+
+
+def _name(types: tuple[str, ...], demand: IntArray) -> str:
+    """Return the name of the worker types that a configuration holds."""
+    return "+".join(types[k] for k in np.flatnonzero(demand).tolist())
+
+
+def _add(shares: dict[str, float], name: str, fraction: float) -> None:
     shares[name] = shares.get(name, 0.0) + fraction

@@ -16,7 +16,13 @@ from scheduler.control.nodes.health import doubt_in_words
 from scheduler.control.nodes.inventory import in_words
 from scheduler.domain.lease_life import LeasePhase
 from scheduler.engine.state.preemption_protection import WORTH_TELLING
-from scheduler.views.dues import dues_of_projects, fairness_of, received_shares, shares_of
+from scheduler.views.dues import (
+    allocation_shares,
+    dues_of_projects,
+    fairness_of,
+    received_shares,
+    shares_of,
+)
 from scheduler.views.explain import reason_of
 from scheduler.views.gpu_figures import GpuFigures
 from scheduler.views.next_round import round_at
@@ -226,12 +232,11 @@ def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
 def allocation_view(view: PublishedState) -> AllocationView:
     """Return the allocation in force, and how much of it has been received."""
     policy = view.policy
-    shares = {job_id: shares_of(view, job_id) for job_id in view.jobs.by_id}
     return AllocationView(
         policy=policy.choice.name,
         computed_s=policy.computed_s,
         solve_s=policy.last_solve_s,
-        shares={job_id: share for job_id, share in shares.items() if share},
+        shares=allocation_shares(view),
         received=received_shares(view),
     )
 
