@@ -83,7 +83,7 @@ class Daemon:
             "leases.grace_s": 2,
             "leases.margin_s": 2,  # with a second to spare the lead of a plan
         } | {name.replace("__", "."): value for name, value in settings.items()}
-        command = [Path(sys.executable).with_name("leasehold"), "serve", "--port", "0"]
+        command = [*self.command(), "serve", "--port", "0"]
         command += ["--state-dir", folder / "state", "--db", url, "--throughputs", table]
         for name, value in options.items():
             command += ["--set", f"{name}={value}"]
@@ -92,6 +92,10 @@ class Daemon:
             [*map(str, command)], stdout=self._log, stderr=subprocess.STDOUT
         )
         self.host, self.port = "127.0.0.1", self._wait_for_port()
+
+    def command(self) -> list[str]:
+        """Return the program."""
+        return [str(Path(sys.executable).with_name("leasehold"))]
 
     def _wait_for_port(self) -> int:
         for _ in range(1200):
