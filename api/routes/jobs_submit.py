@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
 #: A job up to this size is read in the event loop: passing it to a thread takes longer.
 _SMALL_BYTES = 8192
-_STATUS = {"conflict": 409, "quota": 422, "refused": 422, "invalid": 422}
+_STATUS = {"conflict": 409, "quota": 422, "refused": 422, "invalid": 422, "unavailable": 503}
 _BODY = {
     "requestBody": {
         "required": True,

@@ -25,6 +25,7 @@ from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     AdmissionError,
     ConflictError,
+    LeaseholdError,
     NotLeadingError,
     StaleLeaderError,
     StartingError,
@@ -354,7 +355,12 @@ class LiveService(ClusterAdmin):
     ) -> tuple[Submitted, ...]:
         """Submit jobs; one that is refused does not affect the others. Durable on return.
 
-        They are decided on in pieces, between which the loop does other work.
+        They are decided on in pieces, between which the loop does other work. If a later piece
+        fails, its jobs are refused as ``unavailable``.
+
+        Raises:
+            LeaseholdError: no job was taken; or all that were have client ids, so that the request
+                may be repeated.
         """
         sealable = self._box.can_seal
         refused = [bool(item.spec.secret_env) and not sealable for item in submissions]
@@ -362,10 +368,17 @@ class LiveService(ClusterAdmin):
         taken: list[Submitted] = []
         for first in range(0, len(rest), _PIECE):
             piece = rest[first : first + _PIECE]
-            fact = await asyncio.to_thread(
-                submission_fact, self._store, piece, actor=actor, box=self._box
-            )
-            taken += await self._tell(fact)
+            try:
+                fact = await asyncio.to_thread(
+                    submission_fact, self._store, piece, actor=actor, box=self._box
+                )
+                taken += await self._tell(fact)
+            except LeaseholdError as error:
+                if all(item.client_id for item in rest[:first]):
+                    raise
+                lost = Submitted(code="unavailable", refusal=f"{error}; submit this job again")
+                taken += [lost] * (len(rest) - first)
+                break
         self._metrics.submitted(sum(result.created for result in taken))
         left = iter(taken)
         without_key = Submitted(code="refused", refusal=NO_KEY)

@@ -61,7 +61,7 @@ class Submitted:
         job_id: the job; empty if it was refused.
         created: False if the client id was known and this is the job of the earlier request.
         refusal: why it can never run, or why the client id clashes; empty if it was accepted.
-        code: ``refused``, ``invalid``, ``conflict``, ``quota`` or empty.
+        code: ``refused``, ``invalid``, ``conflict``, ``quota``, ``unavailable`` or empty.
     """
 
     job_id: str = ""

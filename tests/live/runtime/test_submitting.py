@@ -10,7 +10,7 @@ from scheduler.control.facts.facts import JobsSubmitted
 from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.spec import JobSpec
-from scheduler.errors import AdmissionError
+from scheduler.errors import AdmissionError, StoreUnavailableError
 from scheduler.runtime.intake import digest_of, submission_fact
 
 
@@ -73,6 +73,36 @@ def test_many_jobs_are_decided_on_in_pieces(live):
         assert [place for place, one in enumerate(made) if not one.created] == [1]
         assert "at least 64 workers" in made[1].refusal
         assert len({one.job_id for one in made if one.created}) == 599
+
+    live(story)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_was_taken_before_a_failure_is_told_or_found_again(live, named):
+    async def story(stage):
+        facts = []
+        tell = stage.service._tell
+
+        async def fail_later(fact, **more):
+            if isinstance(fact, JobsSubmitted):
+                facts.append(fact)
+                if len(facts) > 1:
+                    raise StoreUnavailableError("the database is away")
+            return await tell(fact, **more)
+
+        names = [f"job-{n}" if named else "" for n in range(600)]
+        items = [Submission(spec=stage.spec(), owner="me", client_id=name) for name in names]
+        with mock.patch.object(stage.service, "_tell", fail_later):
+            if named:
+                with pytest.raises(StoreUnavailableError):
+                    await stage.submit(*items)
+            else:
+                made = await stage.submit(*items)
+                assert [one.code for one in made] == [""] * 250 + ["unavailable"] * 350
+                assert made[-1].refusal == "the database is away; submit this job again"
+        if named:
+            again = await stage.submit(*items)
+            assert [one.created for one in again] == [False] * 250 + [True] * 350
 
     live(story)
 
