@@ -38,14 +38,18 @@ def spread_credit(jobs: JobTable, equivalent: EquivalentConfigurations) -> None:
     Otherwise the credits would drift apart without bound, and become claims when throughputs
     change.
     """
-    if not (equivalent.any and len(rows := equivalent.shared[jobs["profile"]].nonzero()[0])):
+    if not equivalent.any:
         return
-    group = equivalent.group[jobs["profile"][rows]]
-    width = group.shape[1]
-    x, credit_s = jobs.x[rows, :width], jobs.credit_s[rows, :width]
-    total = sum_equivalent(x, group)
-    spread = sum_equivalent(credit_s, group) * x / np.where(total > 0.0, total, 1.0)
-    jobs.credit_s[rows, :width] = np.where(total > 0.0, spread, credit_s)
+    profile, width = jobs["profile"], equivalent.group.shape[1]
+    # A job of many counts makes the tables wide, and most entries of the others are 0.
+    used = (jobs.x[:, :width] != 0.0) | (jobs.credit_s[:, :width] != 0.0)
+    row, column = np.nonzero(used & equivalent.shared[profile][:, None])
+    x, credit_s = jobs.x[row, column], jobs.credit_s[row, column]
+    alike = row * width + equivalent.group[profile[row], column]
+    _, of = np.unique(alike, return_inverse=True)
+    total = np.bincount(of, x)[of]
+    spread = np.bincount(of, credit_s)[of] * x / np.where(total > 0.0, total, 1.0)
+    jobs.credit_s[row, column] = np.where(total > 0.0, spread, credit_s)
 
 
 def swap_equivalent(

@@ -14,6 +14,7 @@ from scheduler.domain.facts import events as ev
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.rounds.choose_round import RoundInputs, choose_round
 from scheduler.engine.rounds.equivalence import EquivalentConfigurations
+from scheduler.engine.rounds.migration import spread_credit
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.tables.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.tables.pairs import PairTable
@@ -184,6 +185,24 @@ def choose(jobs, table, equivalent, capacity):
             band=EngineSettings(round_length_s=100.0).band(follow_exactly=False),
         )
     )
+
+
+@given(rounds())
+@settings(max_examples=300, deadline=None)
+def test_credit_is_spread_over_equal_configurations_in_proportion_to_x(drawn):
+    jobs, _, equivalent, _ = drawn
+    jobs.x[jobs.x < 0.2] = 0.0
+    expected = jobs.credit_s.copy()
+    for row, profile in enumerate(jobs["profile"].tolist()):
+        x, group = jobs.x[row], equivalent.group[profile]
+        if not equivalent.shared[profile]:
+            continue
+        for first in set(group.tolist()):
+            alike = np.flatnonzero(group == first)
+            if (total := sum(x[alike])) > 0.0:
+                expected[row, alike] = sum(jobs.credit_s[row, alike]) * x[alike] / total
+    spread_credit(jobs, equivalent)
+    assert jobs.credit_s.tolist() == expected.tolist()
 
 
 @given(rounds())
