@@ -1,6 +1,6 @@
 """The ledger: worker-seconds under leases."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
@@ -11,6 +11,7 @@ from api.schemas.answers import UsageOfGroup, UsageOut
 from api.schemas.fields import ProjectName, QueryMoment
 from api.schemas.values import values_of
 from api.threads import in_thread
+from scheduler.store.protocol import Store
 from scheduler.store.usage import DAY_S, UsageKey, UsageQuery
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=StrictRoute)
@@ -55,23 +56,25 @@ async def show_usage(
         by=tuple(by),
         projects=projects,
     )
-    rows = await in_thread(context.store.usage, query)
+    return Answer(await in_thread(_usage, context.store, query))
+
+
+def _usage(store: Store, query: UsageQuery) -> dict[str, Any]:
+    rows = store.usage(query)
     measured_us = sum(row.gpu_measured_us for row in rows)
-    return Answer(
-        {
-            "since_s": query.from_s,
-            "until_s": query.to_s,
-            "worker_s": sum(row.worker_us for row in rows) / 1e6,
-            "gpu_used_s": sum(row.gpu_used_us for row in rows) / 1e6 if measured_us else None,
-            "gpu_measured_s": measured_us / 1e6,
-            "usage": [
-                values_of(UsageOfGroup, row)
-                | {
-                    "worker_s": row.worker_s,
-                    "gpu_used_s": row.gpu_used_s,
-                    "gpu_measured_s": row.gpu_measured_us / 1e6,
-                }
-                for row in rows
-            ],
-        }
-    )
+    return {
+        "since_s": query.from_s,
+        "until_s": query.to_s,
+        "worker_s": sum(row.worker_us for row in rows) / 1e6,
+        "gpu_used_s": sum(row.gpu_used_us for row in rows) / 1e6 if measured_us else None,
+        "gpu_measured_s": measured_us / 1e6,
+        "usage": [
+            values_of(UsageOfGroup, row)
+            | {
+                "worker_s": row.worker_s,
+                "gpu_used_s": row.gpu_used_s,
+                "gpu_measured_s": row.gpu_measured_us / 1e6,
+            }
+            for row in rows
+        ],
+    }

@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import FloatArray, IntArray
@@ -67,17 +67,19 @@ def fairness_of(view: PublishedState) -> Fairness:
     return Fairness(share=share, rho=rho)
 
 
-def shares_of(view: PublishedState, job_id: str) -> dict[str, float]:
-    """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
-    number = view.engine.jobs.number_of.get(job_id)
-    if number is None:
-        return {}
-    row = view.engine.jobs.row_of(number)
-    return _rounded(_shares(view, np.array([row])).get(row, {}))
+def shares_of_jobs(view: PublishedState, job_ids: Iterable[str]) -> Mapping[str, dict[str, float]]:
+    """Return job id -> worker type -> fraction of time under X, alone or shared.
+
+    Jobs without any are left out.
+    """
+    jobs = view.engine.jobs
+    numbers = (jobs.number_of.get(job_id) for job_id in job_ids)
+    rows = [jobs.row_of(number) for number in numbers if number is not None]
+    return _by_job(view, _shares(view, np.array(rows, dtype=np.int64)))
 
 
 def allocation_shares(view: PublishedState) -> dict[str, dict[str, float]]:
-    """Return job id -> ``shares_of`` the job, for all jobs with any."""
+    """Return ``shares_of_jobs`` for all jobs."""
     return _by_job(view, _shares(view, np.arange(len(view.engine.jobs))))
 
 

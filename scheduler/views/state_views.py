@@ -21,7 +21,7 @@ from scheduler.views.dues import (
     dues_of_projects,
     fairness_of,
     received_shares,
-    shares_of,
+    shares_of_jobs,
 )
 from scheduler.views.explain import reason_of
 from scheduler.views.gpu_figures import GpuFigures
@@ -59,16 +59,21 @@ def live_jobs(
     view: PublishedState, job_ids: Iterable[str], glance: WaitingJobs, *, now_s: float
 ) -> Mapping[str, LiveJob]:
     """Return the live state of active jobs; others are left out."""
-    records = ((job_id, view.jobs.by_id.get(job_id)) for job_id in job_ids)
+    records = [record for job_id in job_ids if (record := view.jobs.by_id.get(job_id))]
+    shares = shares_of_jobs(view, (record.job_id for record in records))
     return {
-        job_id: _live_job(view, record, glance, now_s=now_s)
-        for job_id, record in records
-        if record is not None
+        record.job_id: _live_job(view, record, glance, shares.get(record.job_id, {}), now_s=now_s)
+        for record in records
     }
 
 
 def _live_job(
-    view: PublishedState, record: JobRecord, glance: WaitingJobs, *, now_s: float
+    view: PublishedState,
+    record: JobRecord,
+    glance: WaitingJobs,
+    shares: Mapping[str, float],
+    *,
+    now_s: float,
 ) -> LiveJob:
     lease_id = view.leases.of_job.get(record.job_id)
     live = None if lease_id is None else view.leases.by_id[lease_id]
@@ -81,7 +86,7 @@ def _live_job(
         workers=0 if live is None else len(live.lease.workers),
         nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
         lease_deadline_s=None if live is None else live.deadline_s,
-        allocation=MappingProxyType(shares_of(view, record.job_id)),
+        allocation=MappingProxyType(dict(shares)),
         share=_fairness(view, record.job_id, glance.fairness.share),
         rho=_fairness(view, record.job_id, glance.fairness.rho),
         gpu_use=None if live is None else live.use,
