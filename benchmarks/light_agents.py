@@ -125,7 +125,8 @@ class LightAgent:
             "started_s": time.time(),
             "message": "",
         }
-        rate = self._rates[f"{lease['env']['TYPE']}/{lease['world_size']}"]
+        job_type = lease["env"].get("TYPE")  # none: a job of loop_cost.py
+        rate = self._rates.get(f"{job_type}/{lease['world_size']}", 1.0)
         held = Held(report, time.monotonic(), lease["steps_done"], rate)
         self._held[lease_id] = held
         loop = asyncio.get_running_loop()

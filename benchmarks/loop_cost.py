@@ -254,14 +254,12 @@ def kinds(nodes: int) -> Iterator[Kind]:
         ]
     }
     yield Kind("9,000 throughputs", "PUT", "/v1/throughputs", lambda _: declared)
-    yield Kind("forget a type", "DELETE", "/v1/throughputs?job_type=type-0001")
+    yield Kind("forget a type", "DELETE", "/v1/throughputs?job_type=type-000{number}")
     policy = {"name": "max_min_fairness"}
     yield Kind("another policy", "PUT", "/v1/policy", lambda _: policy)
     yield Kind("a project", "PUT", "/v1/projects/team-1", lambda n: {"max_workers": 1000 + n})
 
-    node = "node-0000"
-
-    def report(number: int, **fields: object) -> object:
+    def report(number: Any, node: Any, **fields: object) -> object:
         return {
             "node": node,
             "incarnation": 1.0,
@@ -289,20 +287,19 @@ def kinds(nodes: int) -> Iterator[Kind]:
         lease | {"lease_id": 10**9 + n, "message": message, "devices": devices[:8]}
         for n in range(1000)
     ]
-    for name, fields in (
-        ("report of 16,384 leases", {"leases": foreign}),
-        ("report of 1,000 wordy leases", {"leases": wordy}),
-        ("report of 1,500 remarks", {"remarks": [message] * 1500}),
-        (
-            "report of 8 problems",
-            {
-                "workers": [
-                    {"index": i, "worker_type": "fast", "problem": message} for i in range(WORKERS)
-                ]
-            },
-        ),
-    ):
-        yield Kind(name, "POST", "/v1/agent/report", partial(report, **fields), node)
+    reports: dict[str, dict[str, object]] = {
+        "report of 16,384 leases": {"leases": foreign},
+        "report of 1,000 wordy leases": {"leases": wordy},
+        "report of 1,500 remarks": {"remarks": [message] * 1500},
+        "report of 8 problems": {
+            "workers": [
+                {"index": i, "worker_type": "fast", "problem": message} for i in range(WORKERS)
+            ]
+        },
+    }
+    for place, (name, fields) in enumerate(reports.items()):
+        node = f"node-{3 * place:04}"  # one with fast workers, and with its own rate
+        yield Kind(name, "POST", "/v1/agent/report", partial(report, node=node, **fields), node)
     packed = {"archive": base64.b64encode(random.Random(1).randbytes(5_000_000)).decode()}  # noqa: S311
     upload = "/v1/uploads/" + "0" * 64
     yield Kind("an upload of 5 MB, damaged", "PUT", upload, partial(same, packed))
@@ -353,7 +350,7 @@ class Measure:
         made = kind.body(number)
         body = made if isinstance(made, bytes) else b"" if made is None else orjson.dumps(made)
         line = Line(self._daemon.host, self._daemon.port, headers)
-        path = kind.path.replace("{waiting}", self._waiting)
+        path = kind.path.replace("{waiting}", self._waiting).replace("{number}", str(number))
         longest(self._probe)
         began_s = time.perf_counter()
         status, answer = await line.ask(kind.method, path, body)
