@@ -163,12 +163,6 @@ def test_what_stands_still_for_a_minute_is_started_again(minimal, tmp_path, age_
         assert (ended.returncode == 0) is (age_s != 100.0)
 
 
-def test_an_agent_is_ready_when_pods_can_reach_it(minimal):
-    container = minimal.container("DaemonSet")
-    assert container["readinessProbe"]["tcpSocket"] == {"port": "jobs"}
-    assert "jobs" in {port["name"] for port in container["ports"]}
-
-
 def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
     pod, container = minimal.pod("DaemonSet"), minimal.container("DaemonSet")
     (source,) = volumes(pod)["identity"]["projected"]["sources"]
