@@ -254,7 +254,10 @@ class Webhooks:
         known = (sender.webhook for sender in self._senders.values())
         taken = any((hook.name, hook.project) == (name, project) for hook in known)
         if taken or key_of(name, project) in self._senders:
-            raise ConflictError(f"there is a webhook '{name}' already; delete it, or name another")
+            where = "for all projects" if project is None else f"of project '{project}'"
+            raise ConflictError(
+                f"there is a webhook '{name}' {where} already; delete it, or name another"
+            )
         if len(self._senders) >= MOST:
             raise AdmissionError(f"there are {MOST} webhooks, which is the most; delete some")
         own = sum(sender.webhook.actor == actor for sender in self._senders.values())
