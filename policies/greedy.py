@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.arrays import distinct_columns
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -117,10 +118,12 @@ def under_quotas(problem: Problem) -> tuple[IntArray, FloatArray, IntArray, Floa
     table, caps = problem.table, problem.caps
     if caps is None:
         return problem.profile, table.throughput, table.demand, problem.capacity
-    kinds, row = np.unique(np.stack((problem.profile, caps.group)), axis=1, return_inverse=True)
+    kinds = np.stack((problem.profile, caps.group))
+    first, row = distinct_columns(kinds)
+    kinds = kinds[:, first]
     demand = caps.widened(kinds[1], table.demand[kinds[0]])
     capacity = np.concatenate((problem.capacity, np.maximum(caps.limit, 0.0)))
-    return row.ravel(), table.throughput[kinds[0]], demand, capacity
+    return row, table.throughput[kinds[0]], demand, capacity
 
 
 def _quotas_for_guests(

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arrays import distinct_columns
+
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray
 
@@ -108,8 +110,8 @@ def fit_speed_model(logs: FloatArray) -> SpeedModel:
     prior = _SIZE**2 * np.ones((size, size)) + _RATIO**2 * np.eye(size)
     mean = factor + (float(job.mean()) if len(job) else 0.0)
     covariance = prior
-    patterns, group = np.unique(there, axis=0, return_inverse=True)
-    parts = [(known, logs[group.ravel() == g]) for g, known in enumerate(patterns)]
+    first, group = distinct_columns(there.T)
+    parts = [(there[i], logs[group == g]) for g, i in enumerate(first.tolist())]
     for _ in range(_ITERATIONS if len(logs) > 1 else 0):
         mean, covariance = _step(parts, mean, covariance, prior)
     seen = there.sum(axis=0)

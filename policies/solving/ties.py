@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.solving.classes import ClassProblem
+from scheduler.domain.arrays import distinct_columns
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -61,8 +62,7 @@ def _alike(classes: ClassProblem, worth: FloatArray) -> IntArray:
     caps = classes.problem.caps
     falls = np.zeros(classes.size) if caps is None else caps.group[classes.representative]
     keys = np.stack((classes.profile, falls, np.nan_to_num(worth)))
-    group: IntArray = np.unique(keys, axis=1, return_inverse=True)[1].ravel()
-    return group
+    return distinct_columns(keys)[1]
 
 
 def _moved(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arrays import distinct_columns
 from scheduler.domain.facts.reasons import BITS, WaitReason
 from scheduler.engine.events.on_reservations import forbidden_workers, reservation_users
 from scheduler.engine.rounds.candidates import NEGLIGIBLE
@@ -102,12 +103,13 @@ def _without_room(state: State, caps: Caps, rows: IntArray) -> BoolArray:
     if not len(at):
         return result
     kinds = np.stack((jobs["profile"][rows[at]], caps.group[rows[at]]))
-    unique, kind = np.unique(kinds, axis=1, return_inverse=True)
+    first, kind = distinct_columns(kinds)
+    unique = kinds[:, first]
     asks = caps.held(unique[1], table.demand[unique[0]])
     left = np.maximum(caps.limit - state.held_of(caps, np.arange(len(jobs))), 0.0)
     usable = table.throughput[unique[0]] > 0
     fits = usable & (asks <= left).all(axis=2)
-    result[at] = (usable.any(axis=1) & ~fits.any(axis=1))[kind.ravel()]
+    result[at] = (usable.any(axis=1) & ~fits.any(axis=1))[kind]
     return result
 
 

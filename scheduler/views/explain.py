@@ -16,6 +16,7 @@ from scheduler.control.leases.apply_commands import own_cause, with_projects
 from scheduler.control.leases.progress import keeps_steps
 from scheduler.control.leases.retries import BUDGETS, Category, retries_in_words
 from scheduler.control.state.jobs import ENDED
+from scheduler.domain.arrays import distinct_columns
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.facts.reasons import BITS, WaitReason, reasons_in
 from scheduler.domain.facts.troubles import REFUSED, REMEDIES, trouble_of
@@ -184,9 +185,10 @@ def count_reasons(view: PublishedState, glance: WaitingJobs) -> Counter[WaitReas
     waits = (jobs["lease"] == NONE) & (jobs["status"] != HELD)
     # Most waiting jobs are alike; one stands for all that are.
     alike = np.stack((jobs["profile"][waits], np.array(glance.waits, dtype=np.int64)[waits]))
-    _, one, counts = np.unique(alike, axis=1, return_index=True, return_counts=True)
+    one, kind = distinct_columns(alike)
     found: Counter[WaitReason] = Counter()
-    for number, count in zip(jobs["number"][waits][one].tolist(), counts.tolist(), strict=True):
+    counts = np.bincount(kind, minlength=len(one)).tolist()
+    for number, count in zip(jobs["number"][waits][one].tolist(), counts, strict=True):
         reason = reason_of(view, records[jobs.job_of[number].job_id], glance)
         found[reason or WaitReason.TURN] += count
     held = (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arrays import true_entries
 from scheduler.domain.problem import Problem
 from scheduler.engine.limits.quotas import most_held
 from scheduler.engine.rounds.candidates import NEGLIGIBLE
@@ -127,14 +128,18 @@ def apply_allocation(
     rows = jobs.rows_of(answer.job_number)
     known = np.flatnonzero(rows != NONE)
     x, credit_s = jobs.x, jobs.credit_s
+    # One job of many counts makes all rows wide; what is 0 stays 0 and is left out.
+    asked, column = true_entries(allocation.x > 0.0)
+    row, there = rows[asked], rows[asked] != NONE
     x[:] = 0.0
-    within = np.minimum(np.maximum(allocation.x[known], 0.0), 1.0)
-    x[rows[known], : within.shape[1]] = within
+    x[row[there], column[there]] = np.minimum(allocation.x[asked, column], 1.0)[there]
     spread_credit(jobs, equivalent)
+    row, column = true_entries(credit_s != 0.0)
+    credit = credit_s[row, column]
     # A configuration that X no longer wants loses its claim; one ahead of X stays ahead.
-    np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
+    credit = np.where(x[row, column] > NEGLIGIBLE, credit, np.minimum(credit, 0.0))
     # The bound is wider by the time that a protected job had beyond its turns.
-    np.maximum(credit_s, -round_length_s - jobs["ahead_s"][:, None], out=credit_s)
+    credit_s[row, column] = np.maximum(credit, -round_length_s - jobs["ahead_s"][row])
     if not carry_credit:
         credit_s[:] = 0.0
     jobs["rank"][:] = np.inf

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arrays import distinct_columns
 from scheduler.domain.configuration import MOST_DOUBT, ROUNDING
 from scheduler.engine.rounds.kernels import group_alike
 
@@ -76,7 +77,7 @@ class EquivalentConfigurations:
         own = np.arange(group.shape[1])
         group = np.where(group < 0, own, group)
         flat = demand.reshape(-1, demand.shape[2])
-        slot = np.unique(flat, axis=0, return_inverse=True)[1].reshape(group.shape)
+        slot = distinct_columns(flat.T)[1].reshape(group.shape)
         shared = (group != own).any(axis=1)
         return cls(
             group=group, slot=slot, doubt=doubt, price=price, shared=shared, any=bool(shared.any())

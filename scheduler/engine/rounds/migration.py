@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arrays import true_entries
 from scheduler.domain.configuration import margin
 from scheduler.engine.rounds.kernels import choose_staying, swap_equals
 from scheduler.engine.tables.jobs import NONE
@@ -43,7 +44,7 @@ def spread_credit(jobs: JobTable, equivalent: EquivalentConfigurations) -> None:
     profile, width = jobs["profile"], equivalent.group.shape[1]
     # A job of many counts makes the tables wide, and most entries of the others are 0.
     used = (jobs.x[:, :width] != 0.0) | (jobs.credit_s[:, :width] != 0.0)
-    row, column = np.nonzero(used & equivalent.shared[profile][:, None])
+    row, column = true_entries(used & equivalent.shared[profile][:, None])
     x, credit_s = jobs.x[row, column], jobs.credit_s[row, column]
     alike = row * width + equivalent.group[profile[row], column]
     _, of = np.unique(alike, return_inverse=True)
