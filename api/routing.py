@@ -8,6 +8,7 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from api.context import context_of
 from api.problems import (
     MOST_ERRORS,
     MOST_SUGGESTED,
@@ -28,8 +29,8 @@ class StrictRequest(Request):
     """A request with strict JSON: no NaN, no lone surrogates, bounded depth and size."""
 
     async def json(self) -> Any:
-        """Return the decoded body."""
-        return read_json(await self.body())
+        """Return the decoded body; a large one is decoded beside the event loop."""
+        return await context_of(self).by_size(await self.body(), read_json)
 
 
 def read_json(body: bytes) -> Any:
