@@ -47,6 +47,8 @@ LEAST_S, EVERY_S = 0.01, 0.001
 SETTLE_S = 0.5
 WORKERS = 8
 SECRET = "s" * 64
+#: Jobs that a kind adds are of this project; they are cancelled before the next kind.
+PROJECT = "added"
 
 
 # -- the probe -------------------------------------------------------------------------------------
@@ -153,7 +155,8 @@ def same(body: object, number: int) -> object:  # noqa: ARG001 - as the other bo
 
 def big_job(number: int, **fields: object) -> dict[str, Any]:
     """Return a job."""
-    return {"name": f"big-{number}", "command": ["true"], "duration_s": 60} | fields
+    job = {"name": f"big-{number}", "project": PROJECT, "command": ["true"], "duration_s": 60}
+    return job | fields
 
 
 def kinds(nodes: int) -> Iterator[Kind]:
@@ -166,7 +169,8 @@ def kinds(nodes: int) -> Iterator[Kind]:
     known = [f"old-{n:06}" for n in range(1, 1001)]
 
     def batch(**fields: object) -> Callable[[int], object]:
-        return lambda _: {"jobs": [next(source) | fields for _ in range(1000)]}
+        own = fields | {"project": PROJECT}
+        return lambda _: {"jobs": [next(source) | own for _ in range(1000)]}
 
     yield Kind("1,000 jobs", "POST", "/v1/jobs", batch())
     yield Kind("1,000 jobs with 64 labels", "POST", "/v1/jobs", batch(labels=labels))
@@ -177,7 +181,9 @@ def kinds(nodes: int) -> Iterator[Kind]:
         "100 jobs with 20 secret variables",
         "POST",
         "/v1/jobs",
-        lambda _: {"jobs": [next(source) | {"secret_env": secret} for _ in range(100)]},
+        lambda _: {
+            "jobs": [next(source) | {"secret_env": secret, "project": PROJECT} for _ in range(100)]
+        },
     )
     for dry in ("", "?dry_run=true"):
         how = " (dry run)" if dry else ""
@@ -300,7 +306,8 @@ def kinds(nodes: int) -> Iterator[Kind]:
     for place, (name, fields) in enumerate(reports.items()):
         node = f"node-{3 * place:04}"  # one with fast workers, and with its own rate
         yield Kind(name, "POST", "/v1/agent/report", partial(report, node=node, **fields), node)
-    packed = {"archive": base64.b64encode(random.Random(1).randbytes(5_000_000)).decode()}  # noqa: S311
+    noise = random.Random(1).randbytes(5_000_000)  # noqa: S311 - a seeded filler
+    packed = {"archive": base64.b64encode(noise).decode()}
     upload = "/v1/uploads/" + "0" * 64
     yield Kind("an upload of 5 MB, damaged", "PUT", upload, partial(same, packed))
 
@@ -340,7 +347,15 @@ class Measure:
         for kind in kinds(arguments.nodes):
             tries = [await self._once(kind, number) for number in range(arguments.tries)]
             found.append(shortest(tries))
+            if kind.path.startswith("/v1/jobs") and kind.method == "POST":
+                await self._cancel_added()
         return found
+
+    async def _cancel_added(self) -> None:
+        body = {"action": "cancel", "selector": {"project": [PROJECT]}}
+        kind = Kind("cancel", "POST", "/v1/jobs:act", partial(same, body))
+        while orjson.loads((await self._once(kind, 0))["answer"])["matched"]:
+            pass
 
     async def _once(self, kind: Kind, number: int) -> dict[str, Any]:
         """Send one request, and return how long the loop stood still for it."""
@@ -363,6 +378,7 @@ class Measure:
             "took_ms": round(1e3 * took_s, 1),
             "kb": round(len(body) / 1e3),
             "said": "" if status < 300 else answer[:200].decode(errors="replace"),
+            "answer": answer,
             **longest(self._probe),
         }
 
@@ -419,6 +435,7 @@ async def lines_of_jobs(folder: Path, arguments: argparse.Namespace) -> list[dic
 def shortest(tries: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the try with the shortest stall, and say what was measured."""
     found = min(tries, key=lambda one: float(one["ms"]))
+    found.pop("answer", None)
     told = f"{found['ms']:>8.1f} ms  {found['kind']}  {found['status']} {found['said']}"
     print(told, file=sys.stderr, flush=True)
     return found
