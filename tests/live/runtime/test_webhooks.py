@@ -296,7 +296,7 @@ def test_a_name_is_unique_in_its_project():
         async with leading(world):
             for project in (None, "vision", "speech"):
                 await add(world, project=project)
-                with pytest.raises(ConflictError, match="'chat' .*already"):
+                with pytest.raises(ConflictError, match=r"'chat' .*already"):
                     await add(world, project=project)
             assert {view.webhook.key for view in await world.hooks.all()} == {
                 "chat",
