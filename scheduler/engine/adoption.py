@@ -186,7 +186,7 @@ class _Adoption:
             event.job, number=state.next_number, profile=event.profile, entity=entity, group=group
         )
         if event.job.restarts:
-            set_restarts(state, len(state.jobs) - 1)
+            set_restarts(state, [len(state.jobs) - 1])
         state.next_number += 1
         self._since_s[job_id] = state.now_s
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arrays import true_entries
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _by_type(
         fractions: (R, J) by configuration.
     """
     table = view.engine.table
-    at, column = np.nonzero(fractions > 0)
+    at, column = true_entries(fractions > 0)
     profile = view.engine.jobs["profile"][rows[at]]
     kinds, kind = np.unique(profile * table.demand.shape[1] + column, return_inverse=True)
     names = [

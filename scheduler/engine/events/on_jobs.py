@@ -44,7 +44,7 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
     group = state.quotas.group(job)
     jobs.add(job, number=state.next_number, profile=event.profile, entity=entity, group=group)
     if job.restarts:
-        set_restarts(state, len(jobs) - 1)
+        set_restarts(state, [len(jobs) - 1])
     state.next_number += 1
     state.rows_moved()
     state.mark_dirty()
@@ -177,8 +177,9 @@ def _restarts(state: State, event: ev.RestartsMeasured) -> None:
             number = int(jobs["number"][row])
             job = jobs.job_of[number]
             jobs.job_of[number] = replace(job, restart_s=restart_s, restarts=restarts)
-            set_restarts(state, row)
-    if any(row != NONE for row in rows):
+    known = [row for row in rows if row != NONE]
+    if known:
+        set_restarts(state, known)
         state.mark_dirty(serve_idle=False)
 
 

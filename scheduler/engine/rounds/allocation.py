@@ -130,7 +130,8 @@ def apply_allocation(
     x, credit_s = jobs.x, jobs.credit_s
     # One job of many counts makes all rows wide; what is 0 stays 0 and is left out.
     asked, column = true_entries(allocation.x > 0.0)
-    row, there = rows[asked], rows[asked] != NONE
+    row = rows[asked]
+    there = row != NONE
     x[:] = 0.0
     x[row[there], column[there]] = np.minimum(allocation.x[asked, column], 1.0)[there]
     spread_credit(jobs, equivalent)

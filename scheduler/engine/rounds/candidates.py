@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.rounds.migration import sum_equivalent
+from scheduler.domain.arrays import true_entries
 from scheduler.engine.tables.jobs import NONE
 
 if TYPE_CHECKING:
@@ -60,6 +60,23 @@ class Candidates:
         return Candidates(**{name: getattr(self, name)[kept] for name in Candidates.__slots__})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lags:
+    """How far single configurations lag behind X, for those E that have X or credit, or run.
+
+    Attributes:
+        row: (E,) row of the job.
+        configuration: (E,) configuration.
+        share: (E,) fraction of time that X gives it.
+        deficit_s: (E,) seconds by which it would lag behind X at the end of the round.
+    """
+
+    row: IntArray
+    configuration: IntArray
+    share: FloatArray
+    deficit_s: FloatArray
+
+
 def single_candidates(
     jobs: JobTable,
     table: ConfigurationTable,
@@ -73,61 +90,59 @@ def single_candidates(
     ahead_s: float,
     exclusions: Exclusions | None,
     caps: Caps | None,
-) -> tuple[BoolArray, FloatArray, Candidates]:
+) -> tuple[Lags, Candidates]:
     """List the single configurations that would lag behind X at the end of the round.
 
     Returns:
-        (N, J) configurations to which X gives any time, (N, J) seconds by which each would lag
-        behind, and the candidates among them.
+        How far each would lag behind, and the candidates among them.
     """
-    x = jobs.x
-    wanted: BoolArray = x > NEGLIGIBLE
-    credit_s = jobs.credit_s
+    # One job of many counts makes the tables wide, and most entries of the others are 0.
+    width = table.demand.shape[1]
+    used = (jobs.x[:, :width] != 0.0) | (jobs.credit_s[:, :width] != 0.0)
+    running = np.flatnonzero(held >= 0)
+    used[running, held[running]] = True
+    row, column = true_entries(used)
+    x, credit_s = jobs.x[row, column], jobs.credit_s[row, column]
+    kept: BoolArray = held[row] == column
+    lags = credit_s
     if lead_s > 0:
-        credit_s = credit_s + x * lead_s
-        running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
-        credit_s[running, held[running]] -= lead_s
+        lags = credit_s + x * lead_s - lead_s * (kept & (jobs["charged"][row] != 0))
+    total, promise = x, np.full(len(row), NONE, dtype=np.int64)
     # A held configuration may get ahead by one more round before it pauses: fewer restarts.
-    kept = np.zeros(x.shape, dtype=bool)
-    running = (held >= 0).nonzero()[0]
-    kept[running, held[running]] = True
-    promise = None
-    if equivalent.any and len(shared := equivalent.shared[profile].nonzero()[0]):
+    running_or_alike = kept
+    if equivalent.any:
         # They share one promise of time.
-        group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
-        group[:, : equivalent.group.shape[1]] = equivalent.group[profile[shared]]
-        x, credit_s = x.copy(), credit_s.copy()
-        x[shared] = sum_equivalent(x[shared], group)
-        credit_s[shared] = sum_equivalent(credit_s[shared], group)
-        kept[shared] = sum_equivalent(kept[shared].astype(float), group) > 0.0
-        promise = np.full(x.shape, NONE, dtype=np.int64)
-        promise[shared] = shared[:, None] * x.shape[1] + group
-    deficit_s = credit_s + x * length_s
+        shared = np.flatnonzero(equivalent.shared[profile[row]])
+        group = equivalent.group[profile[row[shared]], column[shared]]
+        promise[shared] = row[shared] * width + group
+        _, of = np.unique(promise[shared], return_inverse=True)
+        total, lags, running_or_alike = x.copy(), lags.copy(), kept.copy()
+        for values in total, lags:
+            values[shared] = np.bincount(of, values[shared])[of]
+        running_or_alike[shared] = np.bincount(of, kept[shared])[of] > 0.0
+    deficit_s = lags + total * length_s
     trace_s = NEGLIGIBLE * length_s
-    least = np.where(kept, -trace_s - ahead_s, trace_s - ahead_s)
-    entitled = wanted & (deficit_s > least) & eligible[:, None]
+    least_s = np.where(running_or_alike, -trace_s - ahead_s, trace_s - ahead_s)
+    entitled = (x > NEGLIGIBLE) & (deficit_s > least_s) & eligible[row]
     if exclusions is not None:
-        entitled[:, : exclusions.configuration.shape[1]] &= ~exclusions.configuration
-    at = np.flatnonzero(entitled)  # ``take`` by one index is faster than by two
-    first, configuration = np.divmod(at, x.shape[1])
-    none = np.full(len(first), NONE, dtype=np.int64)
+        entitled &= ~exclusions.configuration[row, column]
+    at = np.flatnonzero(entitled)
+    first, configuration = row[at], column[at]
     demand = table.demand[profile[first], configuration]
-    running_or_alike = kept.take(at)
     return (
-        wanted,
-        deficit_s,
+        Lags(row=row, configuration=column, share=x, deficit_s=deficit_s),
         Candidates(
             first=first,
-            second=none,
+            second=np.full(len(first), NONE, dtype=np.int64),
             configuration=configuration,
-            pair=none,
-            deficit_s=deficit_s.take(at),
-            held=running_or_alike,
-            always=x.take(at) > NEARLY_ALWAYS,
+            pair=np.full(len(first), NONE, dtype=np.int64),
+            deficit_s=deficit_s[at],
+            held=running_or_alike[at],
+            always=total[at] > NEARLY_ALWAYS,
             demand=demand if caps is None else caps.widened(caps.group[first], demand),
-            elsewhere=running_or_alike & (held[first] != configuration),
-            promise=none if promise is None else promise.take(at),
-            share=jobs.x.take(at),
+            elsewhere=running_or_alike[at] & ~kept[at],
+            promise=promise[at],
+            share=x[at],
         ),
     )
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.quota import Caps
     from scheduler.engine.limits.node_exclusions import Exclusions
+    from scheduler.engine.rounds.candidates import Lags
     from scheduler.engine.rounds.certificate import Certificate
     from scheduler.engine.rounds.equivalence import EquivalentConfigurations
     from scheduler.engine.rounds.round_milp import SearchSchedule
@@ -181,7 +182,7 @@ class _Offers:
     Attributes:
         found: those that are not too far ahead of X.
         wanted: (N, J) configurations to which X gives any time.
-        deficit_s: (N, J) credit at the end of the round without workers.
+        lags: how far single configurations lag behind X.
         every_pair: the pairs to which X gives any time; None without pairs.
         shared: those of them that may run.
         held: (N,) single configuration of each job.
@@ -190,7 +191,7 @@ class _Offers:
 
     found: Candidates
     wanted: BoolArray
-    deficit_s: FloatArray
+    lags: Lags
     every_pair: Candidates | None
     shared: Candidates | None
     held: IntArray
@@ -208,7 +209,7 @@ def _without_protected(given: RoundInputs) -> PartialChoice:
 def _find_offers(given: RoundInputs) -> _Offers:
     """Return the configurations and pairs that may run."""
     held, profile = given.jobs.ints("configuration"), given.jobs.ints("profile")
-    wanted, deficit_s, found = single_candidates(
+    lags, found = single_candidates(
         given.jobs,
         given.table,
         given.equivalent,
@@ -239,8 +240,8 @@ def _find_offers(given: RoundInputs) -> _Offers:
         found = join_candidates(found, shared.where(shared.deficit_s > least_s))
     return _Offers(
         found=found,
-        wanted=wanted,
-        deficit_s=deficit_s,
+        wanted=given.jobs.x > NEGLIGIBLE,
+        lags=lags,
         every_pair=every_pair,
         shared=shared,
         held=held,
@@ -292,7 +293,7 @@ def _take_entitled(
         owed = round_milp.total_owed(
             given.jobs,
             given.table,
-            offers.deficit_s,
+            offers.lags,
             pairs=offers.every_pair,
             busy=begun.busy,
             types=partial_choice.types,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.engine.limits.node_exclusions import Exclusions
-    from scheduler.engine.rounds.candidates import Candidates
+    from scheduler.engine.rounds.candidates import Candidates, Lags
     from scheduler.engine.rounds.urgency import Band
     from scheduler.engine.tables.jobs import JobTable
 
@@ -97,7 +97,7 @@ def is_late(found: Candidates, chosen: BoolArray, band: Band, begun_s: float) ->
 def total_owed(
     jobs: JobTable,
     table: ConfigurationTable,
-    deficit_s: FloatArray,
+    lags: Lags,
     *,
     pairs: Candidates | None,
     busy: BoolArray,
@@ -109,19 +109,17 @@ def total_owed(
     Args:
         jobs: the job table.
         table: configurations by profile.
-        deficit_s: (N, J) seconds by which each configuration would lag behind.
+        lags: of single configurations.
         pairs: the pairs to which X gives any time; None without pairs.
         busy: (N,) jobs that must not be chosen.
         types: K, the worker types.
         exclusions: configurations that jobs cannot have; None if there are no bars.
     """
-    rows = np.flatnonzero(~busy)
-    x = jobs.x[rows]
+    counts = ~busy[lags.row]
     if exclusions is not None:
-        x[:, : exclusions.configuration.shape[1]] *= ~exclusions.configuration[rows]
-    workers = table.demand.sum(axis=2)[jobs["profile"][rows]]
-    width = workers.shape[1]
-    result = float((deficit_s[rows, :width] * x[:, :width] * workers).sum())
+        counts &= ~exclusions.configuration[lags.row, lags.configuration]
+    workers = table.demand.sum(axis=2)[jobs["profile"][lags.row], lags.configuration]
+    result = float((lags.deficit_s * lags.share * workers)[counts].sum())
     if pairs is not None:
         open_to = ~busy[pairs.first] & ~busy[pairs.second]
         result += float((candidate_worth(pairs, types) * pairs.share)[open_to].sum())

@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.domain.jobs.job import restart_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.configuration import ConfigurationTable
@@ -37,17 +37,21 @@ def restarts_in(
     return result
 
 
-def set_restarts(state: State, row: int) -> None:
-    """Store the restart costs that the job of a row declares."""
+def set_restarts(state: State, rows: Iterable[int]) -> None:
+    """Store the restart costs that the jobs of some rows declare; jobs alike are computed once."""
     jobs = state.jobs
-    job = jobs.job_of[int(jobs["number"][row])]
-    costs = restarts_in(state.table, int(jobs["profile"][row]), job.restart_s, job.restarts)
-    jobs["restart_s"][row] = jobs.restarts_s[row] = job.usual_restart_s
-    jobs.restarts_s[row, : len(costs)] = costs
+    known: dict[object, FloatArray] = {}
+    for row in rows:
+        job, profile = jobs.job_of[int(jobs["number"][row])], int(jobs["profile"][row])
+        alike = profile, job.restart_s, *sorted(job.restarts.items())
+        costs = known.get(alike)
+        if costs is None:
+            costs = known[alike] = restarts_in(state.table, profile, job.restart_s, job.restarts)
+        jobs["restart_s"][row] = jobs.restarts_s[row] = job.usual_restart_s
+        jobs.restarts_s[row, : len(costs)] = costs
 
 
 def follow_table(state: State) -> None:
     """Compute the restart costs again for the configurations of a new table."""
     numbers = state.jobs["number"].tolist()
-    for row in [i for i, number in enumerate(numbers) if state.jobs.job_of[number].restarts]:
-        set_restarts(state, row)
+    set_restarts(state, [i for i, n in enumerate(numbers) if state.jobs.job_of[n].restarts])

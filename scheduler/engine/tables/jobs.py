@@ -184,12 +184,16 @@ class JobTable:
 
     def widen(self, width: int) -> None:
         """Make room for ``width`` configurations per job."""
-        missing = width - self._x.shape[1]
-        if missing > 0:
-            self._x = np.pad(self._x, ((0, 0), (0, missing)))
-            self._credit_s = np.pad(self._credit_s, ((0, 0), (0, missing)))
-            usual_s = np.repeat(self._rows["restart_s"][:, None], missing, axis=1)
-            self._restarts_s = np.concatenate([self._restarts_s, usual_s], axis=1)
+        capacity, before = self._x.shape
+        if width <= before:
+            return
+        size = self._size
+        x, credit_s = (np.zeros((capacity, width)) for _ in range(2))
+        x[:size, :before], credit_s[:size, :before] = self.x, self.credit_s
+        restarts_s = np.empty((capacity, width))
+        restarts_s[:size, :before] = self.restarts_s
+        restarts_s[:size, before:] = self["restart_s"][:, None]
+        self._x, self._credit_s, self._restarts_s = x, credit_s, restarts_s
 
     def move_columns(self, profile: int, columns: IntArray) -> None:
         """Move X, credits and running configurations of a profile to other columns.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api import routing
+from api.context import LARGE_BODY
 from api.limits import MOST_BUCKETS, Buckets
 from api.redaction import RedactingFilter, redact
+from api.routing import read_json
 from api.settings import RateLimit
 from scheduler.errors import (
     AdmissionError,
@@ -32,6 +36,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 JOB = {"name": "train", "command": ["python"]}
+
+
+def test_large_bodies_are_decoded_beside_the_event_loop(daemon, monkeypatch):
+    places = []
+
+    def watched(body):
+        places.append(threading.get_ident())
+        return read_json(body)
+
+    monkeypatch.setattr(routing, "read_json", watched)
+    for fields in ({}, {"env": {"TEXT": "x" * (LARGE_BODY - 1)}}, {}):
+        daemon.caller("user").submit(**fields)
+    loop, beside, again = places
+    assert loop == again != beside
 
 
 @pytest.mark.parametrize(
