@@ -59,6 +59,22 @@ ATTACKS = {
         }
     ),
     "reads_the_nodes_files": template(volumes=[{"name": "r", "hostPath": {"path": "/"}}]),
+    "takes_a_volume_of_the_cluster": template(
+        volumes=[
+            {
+                "name": "v",
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "spec": {
+                            "accessModes": ["ReadOnlyMany"],
+                            "resources": {"requests": {"storage": "1Gi"}},
+                            "volumeName": "backups",
+                        }
+                    }
+                },
+            }
+        ]
+    ),
     "listens_on_the_nodes_network": template(hostNetwork=True),
     "sees_the_nodes_processes": template(hostPID=True),
     "reads_the_nodes_memory": template(hostIPC=True),

@@ -177,7 +177,14 @@ _CONTAINER: Final = _fields(
     "readinessProbe": _PROBE,
     "startupProbe": _PROBE,
 }
-_VOLUME: Final = _fields("name", "configMap", "downwardAPI", "ephemeral") | {
+#: A volume of the pod's own, made empty and deleted with it.
+_OWN_CLAIM: Final = {
+    "metadata": {"labels": _Names(_label), "annotations": _Names(_label)},
+    "spec": _fields("accessModes", "resources", "storageClassName", "volumeAttributesClassName")
+    | {"volumeMode": _Only(("Filesystem",))},
+}
+_VOLUME: Final = _fields("name", "configMap", "downwardAPI") | {
+    "ephemeral": {"volumeClaimTemplate": _OWN_CLAIM},
     "secret": _secret_fields("secretName", "items", "defaultMode", "optional"),
     "emptyDir": _fields("medium", "sizeLimit"),
     "persistentVolumeClaim": _fields("claimName", "readOnly"),
@@ -245,6 +252,10 @@ _WHY: Final = {
     "podAffinity": "the scheduler chooses a job's node",
     "podAntiAffinity": "it keeps others' pods off the node; the scheduler chooses a job's node",
     "topologySpreadConstraints": "the scheduler chooses a job's node",
+    "volumeName": "volumes of the cluster are given by their owner, by a volume claim",
+    "selector": "volumes of the cluster are given by their owner, by a volume claim",
+    "dataSource": f"such a volume begins empty; to read what is there, {_CLAIM}",
+    "dataSourceRef": f"such a volume begins empty; to read what is there, {_CLAIM}",
     "csi": _CLAIM,
     "nfs": _CLAIM,
     "mountPropagation": "a job may mount only its own volumes",

@@ -39,6 +39,10 @@ def volume(**kind):
     return pod(volumes=[{"name": "v", **kind}])
 
 
+def own_volume(**spec):
+    return volume(ephemeral={"volumeClaimTemplate": {"spec": spec}})
+
+
 def security(**fields):
     return job(securityContext=fields)
 
@@ -69,6 +73,27 @@ REFUSED = {
     ),
     "csi in the pod": (volume(csi={"driver": "d"}), "spec.volumes[0].csi"),
     "nfs in the pod": (volume(nfs={"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
+    "a volume of the cluster": (
+        own_volume(volumeName="models"),
+        "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName",
+    ),
+    "any volume of the cluster": (own_volume(selector={}), "volumeClaimTemplate.spec.selector"),
+    "a copy of a claim": (
+        own_volume(dataSource={"kind": "PersistentVolumeClaim", "name": "models"}),
+        "volumeClaimTemplate.spec.dataSource",
+    ),
+    "a copy of what another namespace has": (
+        own_volume(dataSourceRef={"kind": "VolumeSnapshot", "name": "s", "namespace": "other"}),
+        "volumeClaimTemplate.spec.dataSourceRef",
+    ),
+    "a raw volume of its own": (
+        own_volume(volumeMode="Block"),
+        "volumeClaimTemplate.spec.volumeMode",
+    ),
+    "programs of the cluster by a volume": (
+        volume(ephemeral={"volumeClaimTemplate": {"metadata": {"labels": {"velero.io/b": "1"}}}}),
+        "volumeClaimTemplate.metadata.labels.velero.io/b",
+    ),
     "files of the node": (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath"),
     "critical priority": (
         pod(priorityClassName="system-node-critical"),
@@ -196,6 +221,20 @@ TAKEN = {
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "scratch", "emptyDir": {"sizeLimit": "10Gi"}},
+            {
+                "name": "disk",
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "metadata": {"labels": {"team": "vision"}},
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"],
+                            "storageClassName": "fast",
+                            "volumeMode": "Filesystem",
+                            "resources": {"requests": {"storage": "100Gi"}},
+                        },
+                    }
+                },
+            },
             {"name": "keys", "projected": {"sources": [{"secret": {"name": "s"}}]}},
         ],
     },
