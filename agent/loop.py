@@ -67,6 +67,7 @@ class Agent:
         listen: (host, port) where jobs reach the endpoint besides its socket; None for the socket
             alone.
         machine: clocks, chance and folder; by default the real machine's.
+        stalls: returns how often the event loop stood still for over a second so far.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Agent:
         upload: UploadSettings | None = None,
         listen: tuple[str, int] | None = None,
         machine: Machine | None = None,
+        stalls: Callable[[], int] = int,
     ) -> None:
         private_folder(state_dir, marker="lock")
         self._machine = machine = machine or Machine()
@@ -89,6 +91,7 @@ class Agent:
         self._link = link
         self._inventory = inventory
         self._settings = settings or AgentSettings()
+        self._stalls = stalls
         self._news = asyncio.Event()
         self._to_report = asyncio.Event()
         self._refused_s: float | None = None  # when the token was refused, and that was logged
@@ -472,6 +475,7 @@ class Agent:
             remarks=(*self._backend.remarks(), *filter(None, (self._remark,))),
             crashed=self._crashed,
             place=self._place,
+            stalls=self._stalls(),
         )
 
     def _lease_reports(self) -> tuple[LeaseReport, ...]:

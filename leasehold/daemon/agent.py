@@ -29,7 +29,7 @@ from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from agent.backend import NodeBackend, NodeJobs
@@ -91,10 +91,20 @@ class AgentOptions:
     upload: UploadSettings = field(default_factory=UploadSettings)
 
 
-async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None) -> None:
+async def run_agent(
+    options: AgentOptions,
+    *,
+    stop: asyncio.Event | None = None,
+    stalls: Callable[[], int] = int,
+) -> None:
     """Run an agent until ``stop`` is set or the call is cancelled.
 
     If the call is cancelled, the jobs go on, with any options.
+
+    Args:
+        options: of the agent.
+        stop: ends it.
+        stalls: returns how often the event loop stood still so far.
 
     Raises:
         InputError: an option cannot be used.
@@ -118,11 +128,16 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
     async with heartbeat(state_dir / HEARTBEAT), options.backend.open(setup) as jobs:
         await _unless(stop, token_of(options, setup).enrol_if_needed())
         if not stop.is_set():
-            await _join(options, setup, jobs, stop=stop)
+            await _join(options, setup, jobs, stop=stop, stalls=stalls)
 
 
 async def _join(
-    options: AgentOptions, setup: NodeSetup, jobs: NodeJobs, *, stop: asyncio.Event
+    options: AgentOptions,
+    setup: NodeSetup,
+    jobs: NodeJobs,
+    *,
+    stop: asyncio.Event,
+    stalls: Callable[[], int],
 ) -> None:
     """Serve the scheduler until the agent is stopped."""
     token = token_of(options, setup)
@@ -145,6 +160,7 @@ async def _join(
             settings=options.settings,
             upload=options.upload,
             listen=jobs.listen,
+            stalls=stalls,
         )
         line = f"node {setup.node} serves {link.server} with {jobs.says}"
         renewing = asyncio.create_task(token.keep_renewed(link))

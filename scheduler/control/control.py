@@ -99,6 +99,7 @@ class Decision:
         ended: jobs that have ended.
         launches: launches that were timed: phase (``image``, ``start``, ``ready``,
             ``first_step``) -> seconds.
+        stalls: how often event loops of agents stood still, as they report.
         warnings: texts for operators.
         is_new_round: whether a round was planned.
     """
@@ -113,6 +114,7 @@ class Decision:
     commands: Sequence[do.Command] = ()
     ended: Sequence[JobRecord] = ()
     launches: Sequence[Mapping[str, float]] = ()
+    stalls: int = 0
     warnings: Sequence[str] = ()
     is_new_round: bool = False
 
@@ -287,6 +289,7 @@ class Control:
             now_s=transaction.now_s,
             answers=tuple(transaction.answers),
             launches=transaction.launches,
+            stalls=transaction.stalls,
             warnings=transaction.warnings,
             **found,
         )

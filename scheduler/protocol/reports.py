@@ -112,6 +112,7 @@ class NodeReport:
         place: where the agent's jobs run, as MACHINE/BOOT/FOLDER: the folder is locked, so one
             agent at a time serves a place. Empty if any agent of the node finds its jobs (pods),
             and from agents of the previous release.
+        stalls: how often the agent's event loop stood still for over a second since it started.
     """
 
     node: fields.NameLine
@@ -124,6 +125,7 @@ class NodeReport:
     remarks: Annotated[tuple[str, ...], Meta(max_length=bounds.MOST_ITEMS)] = ()
     crashed: bool = False
     place: fields.Name = ""
+    stalls: fields.Count = 0
 
     @property
     def instance(self) -> str:

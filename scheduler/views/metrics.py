@@ -305,6 +305,12 @@ class Metrics:
         self._longest_stall = self._gauge(
             "event_loop_longest_stall_seconds", "Longest time the event loop stood still."
         )
+        self._agent_stalls = self._counter(
+            "agent_event_loop_stalls",
+            "Times that event loops of agents stood still.",
+            page="times that an agent stood still for over a second, as agents report; the "
+            "scheduler's log names the node, and the agent's log says where in the code",
+        )
         self._reused = self._counter(
             "agent_tokens_reused",
             "Times that an agent's token was used after its renewal: it may be stolen.",
@@ -497,6 +503,10 @@ class Metrics:
         self._stalls.inc()
         self._longest_s = max(self._longest_s, seconds)
         self._longest_stall.set(self._longest_s)
+
+    def agents_stalled(self, times: int) -> None:
+        """Note that event loops of agents stood still."""
+        self._agent_stalls.inc(times)
 
     def token_reused(self) -> None:
         """Note that an agent's token was shown after its renewal."""

@@ -230,7 +230,7 @@ async def _run(options: AgentOptions) -> None:
     watchdog = StallWatchdog(threshold_s=STALL_S)
     watchdog.start(loop)
     try:
-        await run_agent(options, stop=stop)
+        await run_agent(options, stop=stop, stalls=lambda: watchdog.stalls)
     except BaseExceptionGroup as group:
         raise _first(group) from group
     finally:

@@ -32,6 +32,9 @@ class StallWatchdog:
             one is logged at its beginning, at doubled intervals, and at its end.
         on_stall: called with the length of each stall in seconds when it is over, in the watchdog's
             thread.
+
+    Attributes:
+        stalls: how many are over.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class StallWatchdog:
         self._interval_s = interval_s
         self._log_every_s = log_every_s
         self._on_stall = on_stall
+        self.stalls = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._logged_s = -log_every_s
@@ -90,6 +94,7 @@ class StallWatchdog:
                 told, again_s = True, 2 * again_s
                 self._tell(begin, watched)
         seconds = time.monotonic() - begin
+        self.stalls += 1
         self._on_stall(seconds)
         if told and answered.is_set():
             _log.warning("the event loop moves again after %.1f s", seconds)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 MOST_TYPES = 1000
 #: The most jobs that one warning names.
 MOST_NAMED = 20
+#: The most stalls of an agent that one report adds.
+MOST_STALLS = 1000
 #: An agent that was started later counts as gone after this much silence.
 OTHER_AGENT_S = 30.0
 
@@ -201,6 +203,7 @@ def store_report(
     if node is not None:
         state.nodes.touch(node.name)
         node.suspects.clear()
+        _note_stalls(transaction, node, report)
         if report.crashed and report.incarnation != node.incarnation:
             node.outage = node.silent_since(), transaction.now_s
         node.incarnation, node.sequence = report.incarnation, report.sequence
@@ -216,6 +219,17 @@ def store_report(
         node.exclusive = exclusive
         if node.silent:
             end_silence(state, transaction, node)
+
+
+def _note_stalls(transaction: Transaction, node: NodeState, report: NodeReport) -> None:
+    """Count the new stalls of an agent; those before its first report to this leader are old."""
+    before = node.stalls if report.incarnation == node.incarnation else 0
+    if node.sequence >= 0 and report.stalls > before:
+        transaction.stalls += min(report.stalls - before, MOST_STALLS)
+        transaction.warnings.append(
+            f"the agent on {node.name} stood still for over a second; its log says where"
+        )
+    node.stalls = report.stalls
 
 
 def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:

@@ -86,6 +86,7 @@ class NodeState:
         incarnation: of the agent, as last reported.
         sequence: of the agent's newest report.
         place: where that agent's jobs run; see ``NodeReport.place``.
+        stalls: how often that agent's event loop stood still.
         last_seen_s: the time of its last report or poll; None if there is none since the
             scheduler's start.
         outage: (time of the last report or poll before its agent died, time of the first one after
@@ -115,6 +116,7 @@ class NodeState:
     incarnation: float = -1.0
     sequence: int = -1
     place: str = ""
+    stalls: int = 0
     last_seen_s: float | None = None
     outage: tuple[float, float] | None = None
     lost: bool = False

@@ -77,6 +77,7 @@ class Transaction:
         ends: lease id -> how it ended.
         launches: launches that were timed: phase (``image``, ``start``, ``ready``,
             ``first_step``) -> seconds.
+        stalls: how often event loops of agents stood still, as they report.
         met: reports of nodes that join with this decision, and are known after it.
         removed: nodes that are removed with it.
         answers: the answer to each fact: a result or an error.
@@ -97,6 +98,7 @@ class Transaction:
     actors: dict[str, str] = field(default_factory=dict)
     ends: dict[int, MemberEnd] = field(default_factory=dict)
     launches: list[dict[str, float]] = field(default_factory=list)
+    stalls: int = 0
     met: list[NodeReported] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)

@@ -441,6 +441,7 @@ class Driver:
         self._signals.tell(decision.told)
         if decision.question is not None:
             self._ask(decision.question, self.view.policy.choice)
+        self._metrics.agents_stalled(decision.stalls)
         for launch in decision.launches:
             self._metrics.launched(launch)
         if head is None:

@@ -107,6 +107,19 @@ def test_from_an_enrolment_to_a_job_s_output_and_on_without_the_secret(node, sch
     run(main())
 
 
+def test_reports_say_how_often_the_agent_stood_still(node, scheduler):
+    async def main():
+        stop = asyncio.Event()
+        told = options(node, scheduler)
+        task = asyncio.create_task(run_agent(told, stop=stop, stalls=lambda: 7))
+        await node.until(lambda: scheduler.reports)
+        assert scheduler.reports[0].stalls == 7
+        stop.set()
+        await task
+
+    run(main())
+
+
 def test_a_refused_enrolment_ends_the_agent_with_the_reason(node, scheduler):
     async def main():
         told = options(node, scheduler, token="", enrolment="lhe_wrong")
@@ -412,7 +425,7 @@ def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
 
     seen = []
 
-    async def keep(told, *, stop):
+    async def keep(told, *, stop, stalls):
         seen.append(told)
         os.kill(os.getpid(), signal.SIGTERM)
         await stop.wait()
@@ -439,7 +452,7 @@ def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
 def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
     import leasehold.cli.local.agent as command
 
-    async def fail(told, *, stop):
+    async def fail(told, *, stop, stalls):
         raise ExceptionGroup("tasks", [ExceptionGroup("more", [InputError("the reason")])])
 
     monkeypatch.setattr(command, "run_agent", fail)
@@ -450,8 +463,14 @@ def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
 def test_an_agent_whose_loop_stands_still_logs_where(monkeypatch, tmp_path, caplog):
     import leasehold.cli.local.agent as command
 
-    async def stand_still(_told, *, stop):
+    counted = []
+
+    async def stand_still(_told, *, stop, stalls):
         time.sleep(1.0)  # noqa: ASYNC251 - that is the point
+        async with asyncio.timeout(30.0):
+            while not stalls():  # noqa: ASYNC110 - a thread counts them
+                await asyncio.sleep(0.01)
+        counted.append(stalls())
 
     # Its handler would outlive this test, and write to a file that is closed then.
     monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
@@ -460,6 +479,7 @@ def test_an_agent_whose_loop_stands_still_logs_where(monkeypatch, tmp_path, capl
     command.agent(state_dir=str(tmp_path))
     assert "the event loop has stood still for 0." in caplog.text
     assert "stand_still (test_service.py:" in caplog.text
+    assert counted == [1]
 
 
 def test_workers_are_declared_or_asked_of_nvml():

@@ -12,7 +12,7 @@ from scheduler.domain.lease_life import EndReason
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.operator_settings import LearningSettings
-from scheduler.protocol.reports import LEAVING
+from scheduler.protocol.reports import LEAVING, NodeReport, WorkerReport
 from simulator.world.nodes import Mishap
 
 CORDON, DRAIN, UNCORDON = NodeAction
@@ -481,3 +481,24 @@ def test_a_quarantine_and_what_a_job_has_spent_are_known_after_a_restart(live):
 
     nodes = {f"n{n}": ("v100",) for n in range(5)}
     live(story, nodes=nodes, quarantine_after=2)
+
+
+def test_the_metrics_count_how_often_agents_stood_still(live):
+    async def story(stage):
+        stage.links["n0"].cut = True
+        told = NodeReport(
+            node="n0",
+            incarnation=stage.node("n0").incarnation,
+            sequence=10**6,
+            term=stage.state.term,
+            revision=10**6,
+            workers=(WorkerReport(index=0, worker_type="v100"),),
+            leases=(),
+            stalls=3,
+        )
+        for _ in range(2):
+            await stage.do(stage.service.report(told, address="a", version="v"))
+        metrics = stage.service.metrics().decode()
+        assert "leasehold_agent_event_loop_stalls_total 3.0" in metrics
+
+    live(story, nodes={"n0": ("v100",)})

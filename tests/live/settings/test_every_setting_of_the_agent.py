@@ -294,7 +294,7 @@ def launched(settings):
 def lines(settings):
     """Return the lines that the command logs, for two messages."""
 
-    async def run_agent(_options, *, stop):
+    async def run_agent(_options, *, stop, stalls):
         logging.getLogger("leasehold.agent").info("a line")
         logging.getLogger("leasehold.agent").error("a problem")
 
