@@ -238,9 +238,20 @@ _SAID: Final[Mapping[str, str]] = {
 }
 
 
+#: What lists the things of a kind.
+_LISTED: Final = {
+    "job": "leasehold jobs --all",
+    "node": "leasehold nodes",
+    "policy": "leasehold policy list",
+    "reservation": "leasehold reservation list",
+    "token": "leasehold token list",
+    "webhook": "leasehold webhook list",
+}
+
+
 def not_found(what: str, name: str) -> ProblemError:
     """Return the answer for a name that does not exist, or not for this caller."""
-    return ProblemError(404, f"there is no {what} '{name}'; list them to see the names")
+    return ProblemError(404, f"there is no {what} '{name}'; `{_LISTED[what]}` lists them")
 
 
 def invalid_request(problems: Sequence[FieldProblem]) -> ProblemError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from api.problems import not_found
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 
@@ -104,3 +105,11 @@ def test_so_do_those_that_messages_name(folder):
 def test_what_cannot_be_given_is_found(line, said):
     assert said in fault(line, in_text=False)
     assert bool(said) == bool(faults(f"```console\n$ {line}\n```"))
+
+
+@pytest.mark.parametrize("what", ["job", "node", "policy", "reservation", "token", "webhook"])
+def test_an_answer_about_a_missing_name_says_what_lists_the_names(what):
+    said = str(not_found(what, "x").detail)
+    assert said.startswith(f"there is no {what} 'x'; `leasehold ")
+    assert faults(said) == {}
+    assert between_backticks(said)
