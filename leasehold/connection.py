@@ -2,10 +2,10 @@
 
 The command line and ``Client`` look in the same places.
 
-The server: ``--server``, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine. The token:
-``--token-file``, ``LEASEHOLD_TOKEN``, ``client.toml``, else the one that a scheduler on this
-machine left for its first administrator. A token that is configured for one server is never sent to
-another server.
+The server: ``--server``, ``LEASEHOLD_SERVER``, ``client.toml``, else the one that this user runs on
+this machine. The token: ``--token-file``, ``LEASEHOLD_TOKEN``, ``client.toml``, else the one that a
+scheduler on this machine left for its first administrator. A token that is configured for one
+server is never sent to another server.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def find_connection(
         (server, server_origin),
         (env.get("LEASEHOLD_SERVER"), "LEASEHOLD_SERVER"),
         (config.get("server"), str(config_path(env))),
+        (local := _local_server(env), str(state_dir(env))),
     )
     address, origin = next(((a, o) for a, o in named if a), (DEFAULT_SERVER, "default"))
     servers = tuple(dict.fromkeys(_checked(one, origin) for one in address.split() or [""]))
@@ -94,7 +95,7 @@ def find_connection(
     return Connection(
         server=servers[0],
         others=servers[1:],
-        token=_token(servers, token_file, beside, env),
+        token=_token(servers, token_file, beside, env, local=local),
         ca_file=ca_file or env.get("LEASEHOLD_CA_FILE") or _path(beside.get("ca_file"), env),
         origin=origin,
     )
@@ -114,6 +115,16 @@ def state_dir(env: Mapping[str, str]) -> Path:
         return Path(env["LEASEHOLD_STATE_DIR"])
     base = env.get("XDG_STATE_HOME") or _path("~/.local/state", env)
     return Path(base) / "leasehold"
+
+
+def _local_server(env: Mapping[str, str]) -> str:
+    """Return where a scheduler with the default state folder listens; empty if none runs."""
+    try:
+        process, address = (state_dir(env) / "leasehold.lock").read_text(encoding="utf-8").split()
+        os.kill(int(process), 0)
+    except (OSError, ValueError):  # no folder, no process of this user, or no address in the file
+        return ""
+    return address
 
 
 def _read_config(env: Mapping[str, str]) -> dict[str, Any]:
@@ -162,6 +173,8 @@ def _token(
     token_file: str | None,
     beside: Mapping[str, str],
     env: Mapping[str, str],
+    *,
+    local: str,
 ) -> str:
     if token_file:
         return _read_token(Path(token_file), "--token-file")
@@ -171,10 +184,10 @@ def _token(
         return _usable(beside["token"], str(config_path(env)))
     if beside.get("token_file"):
         return _read_token(Path(_path(beside["token_file"], env)), str(config_path(env)))
-    local = state_dir(env) / "admin.token"
-    here = all(urlsplit(address).hostname in _LOOPBACK for address in servers)
-    if here and os.access(local, os.R_OK):
-        return _read_token(local, "the local scheduler's state")
+    first = state_dir(env) / "admin.token"
+    here = all(urlsplit(one).hostname in _LOOPBACK or one == local for one in servers)
+    if here and os.access(first, os.R_OK):
+        return _read_token(first, "the local scheduler's state")
     return ""
 
 

@@ -161,6 +161,7 @@ async def serve(
             admin_token_file=token_file,
             leader_known=service.leader_known,
         )
+        folder.note_address(running.url)
         reviewer, by_label = _reviewer(config), config.kubernetes.approved_label is not None
         app = create_app(
             service,

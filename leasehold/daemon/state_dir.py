@@ -41,8 +41,14 @@ class StateDir:
         """The file of the first token."""
         return self.path / _ADMIN_FILE
 
+    def note_address(self, url: str) -> None:
+        """Write down where this daemon listens; the command line of this user looks there."""
+        self._lock.write(f"{url}\n")
+        self._lock.flush()
+
     def close(self) -> None:
         """Release the folder."""
+        self._lock.truncate(0)
         self._lock.close()
 
     def _open(self) -> IO[str]:
@@ -58,7 +64,7 @@ class StateDir:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             lock.seek(0)
-            holder = lock.read().strip() or "unknown"
+            holder = ", ".join(lock.read().split()) or "unknown"
             lock.close()
             raise InputError(
                 f"state folder {self.path} is in use by another scheduler (process {holder}); "

@@ -15,6 +15,7 @@ import pytest
 from leasehold.cli.session.client import ServiceClient
 from leasehold.cli.session.connection import Connection, find_connection
 from leasehold.client.exchange import Patience
+from leasehold.daemon.state_dir import StateDir
 from scheduler.errors import (
     AnswerError,
     ConflictError,
@@ -132,6 +133,34 @@ def test_a_bad_client_file_is_refused_with_its_name(text, said, config):
     config(text)
     with pytest.raises(InputError, match=said):
         find_connection()
+
+
+def test_a_scheduler_of_this_user_is_found_wherever_it_listens(surroundings, config):
+    folder = StateDir(surroundings / "state" / "leasehold")
+    assert find_connection().server == "http://127.0.0.1:8642", "it does not listen yet"
+    folder.note_address("http://10.0.0.7:8701")
+    (folder.path / "admin.token").write_text("lh_state\n")
+    found = find_connection()
+    assert (found.server, found.token) == ("http://10.0.0.7:8701", "lh_state")
+    assert found.origin == str(folder.path)
+    assert find_connection(server="http://10.0.0.7:1").token == "", "that is another one"
+    with pytest.raises(InputError, match=rf"process {os.getpid()}, http://10.0.0.7:8701"):
+        StateDir(folder.path)
+    config("server = 'https://file:1'")
+    assert find_connection().server == "https://file:1"
+    config("")
+    folder.close()
+    assert find_connection().server == "http://127.0.0.1:8642"
+
+
+def test_a_scheduler_that_was_killed_is_not_asked(surroundings):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folder = surroundings / "state" / "leasehold"
+    folder.mkdir(parents=True)
+    for text in (f"{ended.pid}\nhttp://127.0.0.1:8701\n", f"{os.getpid()}\n", "", "x y\n"):
+        (folder / "leasehold.lock").write_text(text)
+        assert find_connection().server == "http://127.0.0.1:8642"
 
 
 def test_a_client_file_that_was_named_has_to_be_there(monkeypatch, tmp_path):
