@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.answers import check_answer
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import Leases
@@ -385,6 +386,7 @@ class Simulation:
         self.jobs_asked += len(command.problem.job_number)
         try:
             allocation = self._policy.allocate(command.problem)
+            check_answer(command.problem, allocation)
         except SolveError as error:
             if not self._ledger.solve_s:
                 raise LeaseholdError(

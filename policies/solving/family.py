@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from policies.families import FinishTime, MaxMin, WeightedSum
 from policies.solving.alpha_fair import solve_alpha_fair
 from policies.solving.finish_time import solve_finish_time
 from policies.solving.level_then_sum import solve_max_min, solve_weighted_sum
 from policies.solving.max_min import water_fill
+from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
     from policies.families import Family
@@ -34,8 +38,15 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
 
     Raises:
         UnprovenError: no solver's answer passed its checks; it holds the bound.
-        SolveError: no solver's answer passed its checks, and no bound is known.
+        SolveError: no solver's answer passed its checks, and no bound is known; or a number of the
+            family is NaN.
     """
+    able = classes.runnable
+    # In a weighted sum a coefficient that is not finite counts as 0.
+    for field in () if isinstance(family, WeightedSum) else fields(family):
+        values = getattr(family, field.name)
+        if isinstance(values, np.ndarray) and np.isnan(values[able]).any():
+            raise SolveError(f"'{field.name}' of its family is not a number for every job")
     if isinstance(family, MaxMin) and classes.capped:
         # A job that its quota limits must not limit the other jobs, or decide their shares.
         return water_fill(classes, family.coefficient)

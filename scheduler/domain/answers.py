@@ -91,6 +91,9 @@ def check_answer(problem: Problem, answer: Allocation) -> None:
     """
     if not isinstance(answer, Allocation):
         raise SolveError(f"its answer is a {type(answer).__name__} and not an Allocation")
+    for name in ("x", "pair_x"):
+        if not isinstance(part := getattr(answer, name), np.ndarray):
+            raise SolveError(f"the field {name} of its answer is a {type(part).__name__}, no array")
     if answer.x.shape != problem.throughput.shape:
         raise SolveError(
             f"its answer has the shape {answer.x.shape}; the problem asks for "

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from policies import program
-from policies.families import MaxMin
+from policies.families import AlphaFair, MaxMin
 from policies.program import ProgramPolicy, solve
 from policies.registry import make_policy
 from policies.terms import Terms
@@ -191,6 +191,29 @@ def test_when_the_kernel_fails_cvxpy_answers_and_says_why(problem, monkeypatch) 
     answer = Fair().allocate(problem)
     assert answer.objective == pytest.approx(kernel.objective, rel=1e-6)
     assert answer.warnings == ("solved by cvxpy because the kernel is out of order",)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        lambda one: MaxMin(coefficient=one * np.nan),
+        lambda one: MaxMin(coefficient=one, worth=one * np.nan),
+        lambda one: AlphaFair(weight=one, coefficient=one * np.nan, alpha=2.0),
+        lambda one: AlphaFair(weight=one * np.nan, coefficient=one, alpha=2.0),
+    ],
+)
+def test_a_family_with_numbers_that_are_none_is_left_to_cvxpy(problem, family) -> None:
+    class Fair(Plain):
+        def objective(self, terms):
+            return cp.min(terms.throughput)
+
+        def family(self, terms):
+            return family(np.ones(len(terms.rows)))
+
+    answer = Fair().allocate(problem)
+    (warning,) = answer.warnings
+    assert "of its family is not a number for every job" in warning
+    assert answer.x.any()
 
 
 def test_an_answer_that_does_not_keep_its_promise_goes_to_the_next_solver(

@@ -1,6 +1,8 @@
 """Remarks of a run beside its figures: failing policies, refused jobs, inputs that cannot be."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -79,6 +81,39 @@ def test_a_policy_that_fails_later_leaves_a_warning_with_counts():
 def test_any_other_error_of_a_policy_names_the_policy():
     with pytest.raises(LeaseholdError, match="policy 'moody' failed at 0 s with ValueError"):
         run(Moody(error=ValueError))
+
+
+def even(problem):
+    return Allocation.singles(np.full(problem.throughput.shape, 0.5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strange(Policy):
+    """Changes an allocation to something else, from the n-th question on."""
+
+    name: ClassVar[str] = "strange"
+    change: Callable[[Allocation], object]
+    good: int = 0
+
+    def allocate(self, problem):
+        calls = self.__dict__.setdefault("calls", [])
+        calls.append(1)
+        return even(problem) if len(calls) <= self.good else self.change(even(problem))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda _: None, "its answer is a NoneType and not an Allocation"),
+    (lambda answer: answer.x, "its answer is a ndarray and not an Allocation"),
+    (lambda answer: replace(answer, x=answer.x.tolist()), "field x of its answer is a list"),
+    (lambda answer: replace(answer, x=answer.x[:, 0]), r"its answer has the shape \(\d,\)"),
+    (lambda answer: replace(answer, x=answer.x * np.nan), "fractions that are not numbers"),
+    (lambda answer: replace(answer, x=answer.x * 9), "more than all"),
+])  # fmt: skip
+def test_an_answer_that_cannot_be_used_is_no_answer(change, said):
+    with pytest.raises(LeaseholdError, match=f"could not answer its first question: .*{said}"):
+        run(Strange(change=change))
+    (warning,) = run(Strange(change=change, good=1)).warnings
+    assert re.search(f"failed in .* solves.*{said}", warning)
 
 
 def test_a_refused_job_is_told_with_its_reason():
