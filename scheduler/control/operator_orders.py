@@ -57,6 +57,7 @@ def order_node(state: ControlState, transaction: Transaction, fact: NodeOrdered)
         drop_evidence(state, transaction, node, actor=actor)
         transaction.set(f"node/{name}", None, actor=actor)
     else:
+        reason = reason or node.reason  # of the order before
         node.order, node.reason, node.drained = action, reason, False
         transaction.set(f"node/{name}", node.order_to_data(), actor=actor)
     apply_order(transaction, node)

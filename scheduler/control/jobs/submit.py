@@ -296,6 +296,14 @@ def try_fit(view: PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, 
     fit = _fit_unsubmitted(view, spec, room_of(view))
     if over := _over_quota(view, spec):
         return replace(fit, fits=False, reason=WaitReason.QUOTA, message=over)
+    if not fit.fits:
+        return fit
+    if others := [job_id for job_id in spec.depends_on if job_id in view.jobs.by_id]:
+        waits = f"it fits, and waits for {', '.join(others[:3])}"
+        return replace(fit, reason=WaitReason.DEPENDENCY, message=waits)
+    if spec.project in view.jobs.stopped:
+        spent = f"it fits, and waits, since the budget of project '{spec.project}' is spent"
+        return replace(fit, reason=WaitReason.BUDGET, message=spent)
     return fit
 
 
@@ -444,6 +452,12 @@ def _misfit(
     room = ", ".join(f"{name}: {known[name]}" for name in names if known[name])
     if not room:
         return WaitReason.NO_WORKERS, "the cluster has no workers yet; start an agent on a node"
+    if spec.worker_types and not any(known.get(name) for name in spec.worker_types):
+        message = (
+            f"the job may only run on {', '.join(spec.worker_types)}, and the cluster has {room}; "
+            "allow a worker type that is there, or add such a node"
+        )
+        return WaitReason.NO_WORKERS, message
     if options:
         least = min(option.count for option in options)
         types = "one type or two" if spec.mixed_gangs else "one type"
@@ -458,12 +472,6 @@ def _misfit(
             f"({room}); lower its scale factor or add workers"
         )
         return WaitReason.TOO_LARGE, message
-    if spec.worker_types and not set(spec.worker_types) & set(names):
-        message = (
-            f"the job may only run on {', '.join(spec.worker_types)}, and the cluster has {room}; "
-            "allow a worker type that is there, or add such a node"
-        )
-        return WaitReason.NO_WORKERS, message
     message = (
         f"job type '{spec.type_key}' is known to run on none of the cluster's worker types "
         f"({room}); give throughputs, or another worker type"

@@ -65,6 +65,9 @@ def test_a_project_stops_within_a_round_of_its_budget(live, restarts, preemptibl
             await stage.wait(10)
             if restarts:
                 await stage.restart()
+        fit = await stage.service.fit(stage.spec(project="p"))
+        assert (fit.fits, fit.reason) == (True, WaitReason.BUDGET)
+        assert fit.message == "it fits, and waits, since the budget of project 'p' is spent"
         held = used_s(stage)
         # Three workers, rounds of 10 s: it is off by less than 30 worker-seconds.
         assert 155.0 - 30.0 < held < 155.0 + 30.0

@@ -242,6 +242,11 @@ def test_fit_tells_where_a_job_could_start_and_where_it_would_wait(live):
         assert fit.reason is None
         await stage.job("b", job_type="t")
         assert (await stage.service.fit(spec)).reason is WaitReason.TURN
+        after = await stage.service.fit(replace(spec, depends_on=("a", "b")))
+        assert (after.fits, after.reason) == (True, WaitReason.DEPENDENCY)
+        assert after.message == "it fits, and waits for a, b"
+        only = await stage.service.fit(replace(spec, worker_types=("p100",)))
+        assert (only.fits, only.reason) == (False, WaitReason.NO_WORKERS)
         stage.node("n0").problems[0] = stage.node("n1").problems[0] = "broken"
         await stage.wait(1)
         fit = await stage.service.fit(spec)

@@ -136,6 +136,21 @@ def test_an_order_about_a_node_is_seen_when_it_is_published():
     assert control.view.engine.cordoned.all()
 
 
+def test_an_order_without_a_reason_keeps_that_of_the_order_before():
+    shell = begin()
+    node = shell.control.state.nodes.by_name["n0"]
+    for action, reason, kept in (
+        (NodeAction.CORDON, "fan", "fan"),
+        (NodeAction.CORDON, "", "fan"),
+        (NodeAction.DRAIN, "", "fan"),
+        (NodeAction.DRAIN, "new fan", "new fan"),
+        (NodeAction.UNCORDON, "", ""),
+        (NodeAction.CORDON, "", ""),
+    ):
+        shell.tell(NodeOrdered(node="n0", action=action, reason=reason, actor="op"), now_s=3.0)
+        assert node.reason == kept
+
+
 def test_a_fact_that_is_refused_changes_nothing_and_the_others_are_taken_in():
     control = begin().control
     wrong = NodeOrdered(node="gone", action=NodeAction.DRAIN, actor="op")
