@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from api.answers import Answer, short_json
 from api.patterns import IN_WORDS
 from api.redaction import redact
+from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import (
     AdmissionError,
     ConflictError,
@@ -282,9 +283,26 @@ def field_problems(errors: Iterable[Mapping[str, Any]], model: Any = None) -> li
         words = _words(error, path)
         if error["type"] == "extra_forbidden" and suggested < MOST_SUGGESTED:
             suggested += 1
-            words = unknown("field", path[-1], names_at(model, path[:-1]))
+            known = names_at(model, path[:-1])
+            meant = _OF_OPTIONS.get(str(path[-1]).replace("-", "_"), "")
+            words = (
+                f"unknown field; did you mean '{meant}'?"
+                if meant in known
+                else unknown("field", path[-1], known)
+            )
         found.setdefault(name, FieldProblem(field=name, value=_value(error, path), problem=words))
     return list(found.values())
+
+
+#: Option of ``leasehold submit``, or a usual word for it -> the field of a job.
+_OF_OPTIONS: Final = {
+    known.flag.strip("-").replace("-", "_"): known.name for known in JOB_FIELDS if known.flag
+} | {
+    "dependencies": "depends_on",
+    "gpus": "scale_factor",
+    "types": "worker_types",
+    "worker_type": "worker_types",
+}
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:

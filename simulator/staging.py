@@ -96,11 +96,17 @@ def claim_directory(path: Path, *, kind: str) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Check that writing a folder to ``path`` destroys no other files.
+    """Check that a folder can be written to ``path``, and destroys no other files.
 
     Raises:
-        InputError: it would; the message names the file in the way.
+        InputError: it cannot, or it would; the message names the file in the way.
     """
+    place = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):  # a file system may be read-only, and root may all
+            pass
+    except OSError as error:
+        raise InputError(_unwritable(path, error)) from error
     if not path.exists():
         return
     if not path.is_dir():

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from leasehold.cli.jobspec.packing import pack
+from leasehold.cli.jobspec.packing import IGNORE_FILE, pack
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leasehold.cli.session.client import ServiceClient
+
+#: A refusal of more than this is about the size.
+LARGE_BYTES: Final = 6 * 2**20
 
 Upload: TypeAlias = Annotated[
     bool,
@@ -61,5 +64,18 @@ def send_code(
         if trial:
             continue
         if (folder, project) not in sent:
-            sent[folder, project] = service.upload(packed[folder], project=project)
+            sent[folder, project] = _send(service, folder, packed[folder], project)
         job["upload"] = sent[folder, project]
+
+
+def _send(service: ServiceClient, folder: str, packed: bytes, project: str | None) -> str:
+    try:
+        return service.upload(packed, project=project)
+    except InputError as error:
+        if len(packed) < LARGE_BYTES:
+            raise
+        # Such a body may be refused before the scheduler knows that it is an upload.
+        raise InputError(
+            f"--upload: {folder} packs to {len(packed) / 2**20:.1f} MiB, which is too large "
+            f"({error}); leave files out with --exclude or {IGNORE_FILE}"
+        ) from error

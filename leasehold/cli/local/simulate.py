@@ -97,6 +97,7 @@ def simulate(
         parse_window,
     )
     from simulator.run import simulate as run  # noqa: PLC0415 - keeps the start quick
+    from simulator.staging import check_replaceable  # noqa: PLC0415 - keeps the start quick
 
     if chrome_trace and out is None:
         raise ParameterError("--chrome-trace writes a file under --out; give --out DIR too")
@@ -132,6 +133,8 @@ def simulate(
         space_sharing=space_sharing,
         round_length_s=round_length,
     )
+    if out is not None:
+        check_replaceable(out)  # before hours of simulation, not after
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:

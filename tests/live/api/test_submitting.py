@@ -346,6 +346,10 @@ def test_limits_of_a_batch_are_kept_whole_and_refused_by_name_and_value(user: An
     (JOB | {"kubernetes": {"volume": []}}, "kubernetes.volume", "volumes"),
     (JOB | {"kubernetes": {"volumes": [{"clam": "x"}]}}, "kubernetes.volumes.0.clam", "claim"),
     (JOB | {"array": {"cont": 3}}, "array.cont", "count"),
+    (JOB | {"type": "v100"}, "type", "worker_types"),
+    (JOB | {"workers": 2}, "workers", "scale_factor"),
+    (JOB | {"after": ["a"]}, "after", "depends_on"),
+    (JOB | {"node-fault-retries": 2}, "node-fault-retries", "max_node_faults"),
 ])  # fmt: skip
 def test_an_unknown_field_is_answered_with_the_nearest_known_one(
     user: Any, body: Any, field: str, near: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import tarfile
 
 import pytest
@@ -61,6 +62,14 @@ def test_a_job_starts_in_what_was_sent(scheduler, leasehold, tree):
     assert all(len(spec["upload"]) == 64 for spec in specs)
     assert specs[0]["upload"] != specs[1]["upload"]
     assert not specs[0].get("working_dir")
+
+
+def test_code_that_is_too_large_for_any_request_says_what_to_do(scheduler, leasehold, tree):
+    (tree / "model.bin").write_bytes(random.Random(1).randbytes(9_000_000))
+    ran = leasehold("submit", "-C", tree, "--upload", "--", "ls")
+    assert ran.code == 2
+    assert "code packs to 8.6 MiB, which is too large" in ran.err
+    assert f"leave files out with --exclude or {IGNORE_FILE}" in ran.err
 
 
 def test_what_is_left_out_needs_something_that_is_sent(scheduler, leasehold):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
+import os
+import tempfile
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +16,7 @@ import pytest
 from scheduler.errors import InputError
 from simulator.report.files import write_result
 from simulator.result import Summary
-from simulator.staging import MANIFEST, staged_directory, staged_file
+from simulator.staging import MANIFEST, check_replaceable, staged_directory, staged_file
 
 
 def _rows(path):
@@ -173,3 +176,18 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
         pass
     with pytest.raises(InputError, match="is a folder"), staged_file(tmp_path):
         pass
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_run(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write .*file/out: Not a directory"):
+        check_replaceable(tmp_path / "file" / "out")
+    check_replaceable(tmp_path / "new" / "deeper" / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is left"
+
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)  # root may write everywhere else
+    with pytest.raises(InputError, match="Read-only file system; name a place"):
+        check_replaceable(tmp_path / "out")
