@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,15 @@ PROGRAM = "import sys, time\nprint('accuracy 0.91')\ntime.sleep({})\n"
 
 
 @pytest.fixture
-def reader(tmp_path):
-    found = Reader(tmp_path)
-    for name, seconds in {"train": 100.0, "report": 0.0, "evaluate": 0.0}.items():
-        (found.here / f"{name}.py").write_text(PROGRAM.format(seconds))
-    yield found
-    found.stop()
+def reader():
+    with tempfile.TemporaryDirectory(prefix="lh-") as folder:  # the path of a socket is short
+        found = Reader(Path(folder))
+        for name, seconds in {"train": 100.0, "report": 0.0, "evaluate": 0.0}.items():
+            (found.here / f"{name}.py").write_text(PROGRAM.format(seconds))
+        try:
+            yield found
+        finally:
+            found.stop()
 
 
 @pytest.mark.long
