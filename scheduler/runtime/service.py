@@ -530,7 +530,7 @@ class LiveService(ClusterAdmin):
         """
         asked_s = self._clock.now_s()
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait_s
+        until, asks = loop.time() + wait_s, True
         while True:
             view = self._view
             known = view.nodes.by_name.get(node)
@@ -538,8 +538,9 @@ class LiveService(ClusterAdmin):
                 raise ConflictError(
                     f"another agent serves node '{node}', so this one gets no leases"
                 )
-            if known is not None and known.last_seen_s is not None:
+            if asks and known is not None and known.last_seen_s is not None:
                 self.driver.hear(node)
+            asks = False  # what comes later says nothing of the agent: it may have died meanwhile
             current = view.term, 0 if known is None else known.revision
             left_s = until - loop.time()
             if current > after or left_s <= 0 or self.execs.waiting(node):

@@ -249,6 +249,7 @@ def explain(view: PublishedState, row: JobRow, glance: WaitingJobs) -> Explanati
         + _avoided(view, record)
         + starts_within_share(view, record)
         + lost_work(view, record)
+        + _deadline_words(view, record)
         + retries_in_words(record),
         unblocks=_unblocks(view, record, reasons[0]),
         position=position,
@@ -270,6 +271,12 @@ def explain_ended(row: JobRow) -> Explanation:
     return Explanation(
         job_id=row.job_id, status=row.status, reason=None, message=message, unblocks=unblocks
     )
+
+
+def _deadline_words(view: PublishedState, record: JobRecord) -> str:
+    """Return that a job's deadline has passed; empty if not."""
+    passed = record.deadline_s is not None and record.deadline_s < view.engine.now_s
+    return "; its deadline has passed" if passed else ""
 
 
 def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
@@ -294,7 +301,7 @@ def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
         f"on {where}, attempt {live.lease.attempt}{leaving}"
         f"{''.join(troubles)}{''.join(unseen)}{launch_words(view, live)}"
         f"{goes_on(view, record)}{lost_work(view, record)}"
-        f"{retries_in_words(record)}{use_in_words(live)}"
+        f"{_deadline_words(view, record)}{retries_in_words(record)}{use_in_words(live)}"
     )
     return Explanation(
         job_id=record.job_id,

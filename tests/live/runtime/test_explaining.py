@@ -355,3 +355,18 @@ def test_the_round_that_is_shown_is_the_one_that_runs(live):
             assert next_s - one_s == pytest.approx(seen.round_length_s)
 
     live(story)
+
+
+def test_a_deadline_that_has_passed_is_told_of_jobs_that_run_and_that_wait(live):
+    async def story(stage):
+        soon_s = stage.clock.now_s() + 5.0
+        for name in ("runs", "waits"):
+            await stage.job(name, total_steps=1e3, deadline_s=soon_s, job_type="t")
+        assert [stage.status(name) for name in ("runs", "waits")] == ["running", "waiting"]
+        for seconds, told in ((1, False), (8, True)):
+            await stage.wait(seconds)
+            for name in ("runs", "waits"):
+                message = (await stage.explanation(name)).message
+                assert ("; its deadline has passed" in message) == told
+
+    live(story, nodes={"n0": ("v100",)})

@@ -502,3 +502,17 @@ def test_the_metrics_count_how_often_agents_stood_still(live):
         assert "leasehold_agent_event_loop_stalls_total 3.0" in metrics
 
     live(story, nodes={"n0": ("v100",)})
+
+
+def test_a_request_for_news_is_a_sign_of_life_when_it_comes_not_when_it_is_answered(live):
+    async def story(stage):
+        await stage.wait(1)
+        stage.links["n0"].cut = True  # its agent is killed while the scheduler holds its request
+        asked_s = stage.clock.now_s()
+        held = asyncio.ensure_future(stage.service.desired("n0", after=(10**9, 0), wait_s=8.0))
+        await stage.wait(20)
+        await held
+        seen_s = stage.state.nodes.by_name["n0"].last_seen_s
+        assert asked_s - 1.0 <= seen_s <= asked_s + 1.0
+
+    live(story, nodes={"n0": ("v100",)})
