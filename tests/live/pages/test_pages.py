@@ -69,7 +69,7 @@ def test_a_guide(reader, page, up, leave_out):
 def test_the_guide_about_draining(reader):
     reader.start(Step(command=f"{UP} --worker v100:2 --node gpu-1"))
     reader.type(Step(command="leasehold submit --name busy -C . -- python train.py"))
-    reader.type(Step(command="leasehold jobs | grep running"))
+    reader.type(Step(command="until leasehold jobs | grep running; do sleep 1; done"))
     reader.follow((DOCS / "how-to" / "drain-a-node.md").read_text())
 
 
