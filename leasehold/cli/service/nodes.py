@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from leasehold.cli import exit_codes
-from leasehold.cli.display.output import print_json, print_remark, print_shown, table
+from leasehold.cli.display.output import print_json, print_shown, table
 from leasehold.cli.reading.pairs import parse_workers
 from leasehold.cli.reading.times import format_ago
 from leasehold.cli.session.completion import complete_node
+from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.remote import Json, remote
-from scheduler.errors import ConflictError, InputError, NotFoundError
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,11 +63,7 @@ def nodes(
             print_shown(nodes_table(shown, now_s=time.time()) if shown else "no nodes")
         return
     if forget:
-        service.forget_node(name)
-        if as_json:
-            print_json({"forgotten": [name], "failed": []})
-        else:
-            print_remark(f"{name} is forgotten")
+        do_to_each([name], service.forget_node, done="forgotten", as_json=as_json)
         return
     node = service.node(name)
     if as_json:
@@ -150,27 +147,13 @@ def _act(do: Callable[..., Node], names: list[str], reason: str, *, as_json: boo
         LeaseholdError: the only node failed, or no scheduler answers or permits it.
         typer.Exit: some nodes failed.
     """
-    wanted = list(dict.fromkeys(names))
-    found: list[Node] = []
-    failed: list[dict[str, str]] = []
-    codes: list[int] = []
-    for name in wanted:
-        try:
-            node = do(name, reason=reason)
-        except (NotFoundError, ConflictError, InputError) as error:
-            if len(wanted) == 1:
-                raise
-            print_remark(f"{name}: {error}")
-            failed.append({"name": name, "error": str(error)})
-            codes.append(exit_codes.code_of(error))
-            continue
-        found.append(node)
-        if not as_json:  # at once: report a success even if the next one fails
-            typer.echo(f"{node['name']} {node['state']}")
-    if as_json:
-        print_json({"nodes": found, "failed": failed})
-    if codes:
-        raise typer.Exit(exit_codes.FAILED if found else max(codes))
+    do_to_each(
+        names,
+        partial(do, reason=reason),
+        done="nodes",
+        as_json=as_json,
+        shown=lambda node: f"{node['name']} {node['state']}",
+    )
 
 
 def _row(node: Node, now_s: float) -> tuple[Any, ...]:

@@ -18,7 +18,13 @@ from leasehold.cli.session.follow import follow_jobs, wait_for_jobs
 from leasehold.cli.session.problems import detail_of, field_lines, problem_error
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.wording import Wording, option_of, wording_of_job
-from scheduler.errors import AdmissionError, InputError, LeaseholdError, NotFoundError
+from scheduler.errors import (
+    AdmissionError,
+    InputError,
+    LeaseholdError,
+    NotFoundError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +105,7 @@ def submit(
     if dry_run:
         _try(service, jobs, wordings, as_json=as_json, pods=output is not None)
         return
-    _name_requests(jobs, client_id or uuid.uuid4().hex)
-    results = _submit(service, jobs)
+    results = _submit_once(service, jobs, client_id)
     ids = [result["job_id"] for result in results if result.get("job_id")]
     if as_json and not watch:
         print_json({"jobs": results})
@@ -144,8 +149,7 @@ def submit_command(
     jobs, wordings = _jobs(service, [], command, values)
     service.wording = wordings[0]
     send_code(service, jobs, upload=upload, exclude=exclude)
-    _name_requests(jobs, client_id or uuid.uuid4().hex)
-    return _submit(service, jobs)[0]
+    return _submit_once(service, jobs, client_id)[0]
 
 
 def _jobs(
@@ -216,6 +220,20 @@ def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         if field in own and isinstance(job.get(field), dict):
             made[field] = job[field] | own[field]
     return made
+
+
+def _submit_once(
+    service: ServiceClient, jobs: list[dict[str, Any]], client_id: str | None
+) -> list[dict[str, Any]]:
+    """Submit jobs under a client id, which is told if the user may need it."""
+    key = client_id or uuid.uuid4().hex
+    _name_requests(jobs, key)
+    try:
+        return _submit(service, jobs)
+    except UnreachableError as error:
+        if client_id is None and "same client id" in str(error):
+            print_remark(f"the client id is {key}: with --client-id {key} no job comes twice")
+        raise
 
 
 def _name_requests(jobs: list[dict[str, Any]], client_id: str) -> None:

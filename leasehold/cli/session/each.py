@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def do_to_each(
-    names: Sequence[str], do: Callable[[str], object], *, done: str, as_json: bool
+    names: Sequence[str],
+    do: Callable[[str], Any],
+    *,
+    done: str,
+    as_json: bool,
+    shown: Callable[[Any], str] | None = None,
 ) -> None:
     """Apply an action to each name; a failure does not stop the others.
 
@@ -24,28 +29,30 @@ def do_to_each(
         do: the action on one target.
         done: the result of success, in a word.
         as_json: print ``{DONE: [...], "failed": [{"name", "error"}]}``.
+        shown: makes a line of a result; the results are then in JSON, else the names.
 
     Raises:
-        LeaseholdError: the only target failed, or no scheduler answers or permits it.
+        LeaseholdError: the only target failed (without JSON), or no scheduler answers or permits
+            it.
         typer.Exit: some targets failed.
     """
     wanted = list(dict.fromkeys(names))
-    found: list[str] = []
+    found: list[Any] = []
     failed: list[dict[str, str]] = []
     codes: list[int] = []
     for name in wanted:
         try:
-            do(name)
+            result = do(name)
         except (NotFoundError, ConflictError, InputError) as error:
-            if len(wanted) == 1:
+            if len(wanted) == 1 and not as_json:
                 raise
             print_remark(str(error) if f"'{name}'" in str(error) else f"{name}: {error}")
             failed.append({"name": name, "error": str(error)})
             codes.append(exit_codes.code_of(error))
             continue
-        found.append(name)
+        found.append(name if shown is None else result)
         if not as_json:  # at once: report a success even if the next one fails
-            typer.echo(f"{plain_cell(name)} {done}")
+            typer.echo(f"{plain_cell(name)} {done}" if shown is None else shown(result))
     if as_json:
         print_json({done: found, "failed": failed})
     if codes:

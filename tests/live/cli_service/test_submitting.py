@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+
+from scheduler.errors import OutcomeUnknownError, StoreFullError
 
 YAML = """
 - name: one
@@ -504,3 +507,15 @@ def test_a_project_that_is_new_is_remarked_upon(scheduler, leasehold):
     assert ran.err == "leasehold: project 'vison' had no jobs before these\n"
     assert leasehold("submit", "--project", "vison", "--", "./x").err == ""
     assert leasehold("submit", "--", "./x").err == ""
+
+
+def test_a_submission_that_may_be_stored_says_how_no_job_comes_twice(scheduler, leasehold):
+    scheduler.service.failure = OutcomeUnknownError(StoreFullError("full"))
+    ran = leasehold("submit", "--retry-for", "0.1s", "--", "ls")
+    assert ran.code == 3
+    (key,) = re.findall(r"the client id is (\w+): with --client-id \1 no job comes twice", ran.err)
+    given = leasehold("submit", "--retry-for", "0.1s", "--client-id", key, "--", "ls")
+    assert (given.code, "no job comes twice" in given.err) == (3, False)
+    scheduler.service.failure = None
+    ids = [leasehold("submit", "--client-id", key, "--", "ls").out for _ in range(2)]
+    assert ids[0] == ids[1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from leasehold.cli.display.output import format_pairs
+from leasehold.cli.exit_codes import NOT_FOUND
 from leasehold.cli.session.each import do_to_each
 from scheduler.errors import NotFoundError
 
@@ -38,3 +41,8 @@ def test_each_name_is_tried_and_each_failure_told(capsys):
     assert (said.out, said.err) == ("a revoked\nc revoked\n", "leasehold: there is no token 'b'\n")
     with pytest.raises(NotFoundError):
         do_to_each(["b"], revoke, done="revoked", as_json=False)
+    with pytest.raises(Exception) as ended:
+        do_to_each(["b"], revoke, done="revoked", as_json=True)
+    assert ended.value.exit_code == NOT_FOUND
+    failed = [{"name": "b", "error": "there is no token 'b'"}]
+    assert json.loads(capsys.readouterr().out) == {"revoked": [], "failed": failed}
