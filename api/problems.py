@@ -239,6 +239,15 @@ _SAID: Final[Mapping[str, str]] = {
 }
 
 
+#: Option of ``leasehold submit``, or a usual word for it -> the field of a job.
+_OF_OPTIONS: Final = {
+    known.flag.strip("-").replace("-", "_"): known.name for known in JOB_FIELDS if known.flag
+} | {
+    "dependencies": "depends_on",
+    "gpus": "scale_factor",
+    "types": "worker_types",
+    "worker_type": "worker_types",
+}
 #: What lists the things of a kind.
 _LISTED: Final = {
     "job": "leasehold jobs --all",
@@ -292,17 +301,6 @@ def field_problems(errors: Iterable[Mapping[str, Any]], model: Any = None) -> li
             )
         found.setdefault(name, FieldProblem(field=name, value=_value(error, path), problem=words))
     return list(found.values())
-
-
-#: Option of ``leasehold submit``, or a usual word for it -> the field of a job.
-_OF_OPTIONS: Final = {
-    known.flag.strip("-").replace("-", "_"): known.name for known in JOB_FIELDS if known.flag
-} | {
-    "dependencies": "depends_on",
-    "gpus": "scale_factor",
-    "types": "worker_types",
-    "worker_type": "worker_types",
-}
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("agent", "api", "leasehold", "planner", "policies", "scheduler", "sdk", "simulator")
+FOLDERS = ("agent", "api", "leasehold", "planner", "policies", "scheduler", "simulator")
 #: The change log also names commands of releases before.
 PAGES = sorted(
     path
