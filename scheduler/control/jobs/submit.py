@@ -299,7 +299,8 @@ def try_fit(view: PublishedState, spec: JobSpec, owner: str, rows: Mapping[str, 
     if not fit.fits:
         return fit
     if others := [job_id for job_id in spec.depends_on if job_id in view.jobs.by_id]:
-        waits = f"it fits, and waits for {', '.join(others[:3])}"
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        waits = f"it fits, and waits for {', '.join(others[:3])}{more}"
         return replace(fit, reason=WaitReason.DEPENDENCY, message=waits)
     if spec.project in view.jobs.stopped:
         spent = f"it fits, and waits, since the budget of project '{spec.project}' is spent"

@@ -245,6 +245,10 @@ def test_fit_tells_where_a_job_could_start_and_where_it_would_wait(live):
         after = await stage.service.fit(replace(spec, depends_on=("a", "b")))
         assert (after.fits, after.reason) == (True, WaitReason.DEPENDENCY)
         assert after.message == "it fits, and waits for a, b"
+        await stage.job("c", job_type="t")
+        await stage.job("d", job_type="t")
+        after = await stage.service.fit(replace(spec, depends_on=("a", "b", "c", "d")))
+        assert after.message == "it fits, and waits for a, b, c and 1 more"
         only = await stage.service.fit(replace(spec, worker_types=("p100",)))
         assert (only.fits, only.reason) == (False, WaitReason.NO_WORKERS)
         stage.node("n0").problems[0] = stage.node("n1").problems[0] = "broken"
