@@ -67,6 +67,7 @@ def rows():
     ("requests", (limits.NODE_REQUESTS.per_s, limits.NODE_REQUESTS.burst)),
     ("bytes of reports", (REPORTS_KB.per_s / 1000, REPORTS_KB.burst / 1000)),
     ("changes of its workers", (nodes.MOST_CHANGES,)),
+    ("stalls of its agent", (reports.MOST_STALLS,)),
     ("new worker types of the cluster", (reports.MOST_TYPES,)),
 ])  # fmt: skip
 def test_a_bound_on_the_page_is_the_programs(row, figures):

@@ -1,4 +1,4 @@
-"""Nodes on which jobs fail are avoided, then quarantined; slow ones are reported."""
+"""Nodes on which jobs fail are avoided, then quarantined; slow ones and stalls are reported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from scheduler.control.nodes.health import (
     doubt_in_words,
     note_end,
 )
+from scheduler.control.nodes.reports import MOST_STALLS
 from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.node_evidence import NodeHealth, without_jobs
 from scheduler.control.state.nodes import Doubt
@@ -368,3 +369,30 @@ def test_a_slow_node_is_told_within_three_rounds_and_goes_on() -> None:
     assert cluster.node().doubt is None, "who is slow still works"
     assert "80%" in doubt_in_words(cluster.node())
     assert all(cluster.node(name).slow is None for name in NODES if name != "bad")
+
+
+def test_stalls_of_agents_are_counted_once_and_told_with_the_node():
+    shell = begin()
+
+    def counted(sequence: int, stalls: int, *, incarnation: float = 1.0) -> tuple[int, list[str]]:
+        fact = report(sequence)
+        told = replace(fact.report, stalls=stalls, incarnation=incarnation)
+        decision = shell.tell(replace(fact, report=told), now_s=1.0 + sequence)
+        return decision.stalls, list(decision.warnings)
+
+    said = ["the agent on n0 stood still for over a second; its log says where"]
+    assert counted(3, 2) == (2, said)
+    assert counted(4, 2) == (0, [])
+    assert counted(4, 5) == (0, []), "a repeated report is old"
+    assert counted(5, 3) == (1, said)
+    assert counted(6, 1, incarnation=9.0) == (1, said), "a new agent counts from 0"
+    assert counted(7, 10**15, incarnation=9.0) == (MOST_STALLS, said)
+
+
+def test_stalls_before_the_scheduler_began_are_not_counted_again():
+    shell = begin(types=())
+    fact = report(1, node="far")
+    told = replace(fact.report, stalls=5)
+    assert shell.tell(replace(fact, report=told), now_s=5.0).stalls == 0
+    told = replace(told, stalls=6, sequence=2)
+    assert shell.tell(replace(fact, report=told), now_s=6.0).stalls == 1

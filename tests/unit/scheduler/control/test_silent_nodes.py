@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from leasehold_testing.control_shell import Shell, begin, report, submission
 from scheduler.control.facts.facts import NodeOrdered, NodesHeard
 from scheduler.control.facts.requests import NodeAction
-from scheduler.control.nodes.reports import MOST_STALLS
 from scheduler.control.state.nodes import SILENT
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.lease_life import LeasePhase
@@ -147,30 +145,3 @@ def test_a_node_that_stays_silent_is_lost_and_comes_back_like_others() -> None:
     assert fleet.shown("far").state == "ready"
     fleet.submit("a", "b")
     assert len(fleet.held("far")) == 1
-
-
-def test_stalls_of_agents_are_counted_once_and_told_with_the_node():
-    shell = begin()
-
-    def counted(sequence: int, stalls: int, *, incarnation: float = 1.0) -> tuple[int, list[str]]:
-        fact = report(sequence)
-        told = replace(fact.report, stalls=stalls, incarnation=incarnation)
-        decision = shell.tell(replace(fact, report=told), now_s=1.0 + sequence)
-        return decision.stalls, list(decision.warnings)
-
-    said = ["the agent on n0 stood still for over a second; its log says where"]
-    assert counted(3, 2) == (2, said)
-    assert counted(4, 2) == (0, [])
-    assert counted(4, 5) == (0, []), "a repeated report is old"
-    assert counted(5, 3) == (1, said)
-    assert counted(6, 1, incarnation=9.0) == (1, said), "a new agent counts from 0"
-    assert counted(7, 10**15, incarnation=9.0) == (MOST_STALLS, said)
-
-
-def test_stalls_before_the_scheduler_began_are_not_counted_again():
-    shell = begin(types=())
-    fact = report(1, node="far")
-    told = replace(fact.report, stalls=5)
-    assert shell.tell(replace(fact, report=told), now_s=5.0).stalls == 0
-    told = replace(told, stalls=6, sequence=2)
-    assert shell.tell(replace(fact, report=told), now_s=6.0).stalls == 1
