@@ -58,7 +58,10 @@ def __getattr__(name: str) -> object:
 
 
 def _check_simulator() -> None:
-    """Raise an error that names the missing extra for replays."""
+    """Raise an error that names the missing extra for replays, or what hides a package."""
+    from leasehold.cli.guard import check_packages  # noqa: PLC0415  a script may be an ``api.py``
+
+    check_packages()
     try:
         import simulator  # noqa: F401, PLC0415 - which names the extra
     except ModuleNotFoundError as error:

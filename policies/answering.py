@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.quotas import within_quotas
+from policies.asking import ask
 from policies.registry import make_policy
-from scheduler.domain.answers import Failure, Question, Solved, TableOnce, check_answer
+from scheduler.domain.answers import Failure, Question, Solved, TableOnce
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.problem import Entity, Problem
-from scheduler.errors import LeaseholdError, SolveError
+from scheduler.errors import LeaseholdError, PolicyFaultError, SolveError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,16 +48,11 @@ class PolicyAnswerer:
         """
         begin = time.perf_counter()
         try:
-            # A plugin may ignore quotas.
-            allocation = within_quotas(problem, self._policy(key).allocate(problem))
-            check_answer(problem, allocation)
+            allocation = ask(self._policy(key), problem)
+        except PolicyFaultError as error:
+            raise SolveError(str(error)) from error
         except LeaseholdError as error:
             raise SolveError(f"policy '{key[0]}': {error}") from error
-        except Exception as error:  # a plugin may raise anything
-            raise SolveError(
-                f"policy '{key[0]}' failed with {type(error).__name__}: {error}; this is a fault "
-                "of the policy"
-            ) from error
         return Solved(allocation=allocation, solve_s=time.perf_counter() - begin)
 
     def warm(self, key: PolicyKey) -> Solved:

@@ -69,7 +69,12 @@ class ParameterInfo:
 
 
 def describe(policy: type[Any]) -> tuple[ParameterInfo, ...]:
-    """Return the parameters of a policy class in the order of its fields."""
+    """Return the parameters of a policy class in the order of its fields.
+
+    Raises:
+        ParameterError: the class declares parameters and is no dataclass.
+    """
+    _check_decorated(policy)
     hints = _hints(policy)
     return tuple(
         ParameterInfo(
@@ -95,8 +100,10 @@ def parse(policy: type[Any], given: Mapping[str, str]) -> dict[str, object]:
         Keyword arguments for the class; ranges are checked when it is built.
 
     Raises:
-        ParameterError: an unknown name, or a text that is no value of the field's type.
+        ParameterError: an unknown name, a text that is no value of the field's type, or a class
+            that declares parameters and is no dataclass.
     """
+    _check_decorated(policy)
     hints = _hints(policy)
     known = [f.name for f in dataclasses.fields(policy) if f.init]
     values: dict[str, object] = {}
@@ -133,8 +140,10 @@ def check_ranges(policy: Any) -> None:
     """Refuse a policy with fields outside their declared ranges.
 
     Raises:
-        ParameterError: names policy, parameter, value and the allowed range.
+        ParameterError: names policy, parameter, value and the allowed range; or the class declares
+            parameters and is no dataclass.
     """
+    _check_decorated(type(policy))
     for f in dataclasses.fields(policy):
         if not f.init:
             continue
@@ -148,6 +157,16 @@ def check_ranges(policy: Any) -> None:
             raise ParameterError(
                 f"policy '{policy.name}': parameter '{f.name}' has the value {value!r}; "
                 f"it must be {allowed}; {_known_words(known)}"
+            )
+
+
+def _check_decorated(policy: type[Any]) -> None:
+    for name, value in vars(policy).items():
+        if isinstance(value, dataclasses.Field):
+            raise ParameterError(
+                f"policy '{getattr(policy, 'name', policy.__name__)}': '{name}' is declared as a "
+                f"parameter, and class {policy.__name__} is no dataclass; write "
+                "@dataclass(frozen=True, kw_only=True) above it"
             )
 
 

@@ -178,7 +178,7 @@ def solve(
     import cvxpy as cp  # noqa: PLC0415  takes a second to import
 
     if not isinstance(objective, cp.problems.objective.Objective):
-        objective = cp.Maximize(objective)
+        objective = cp.Maximize(_scalar(objective, terms.policy))
     program = cp.Problem(objective, [*terms.layout.constraints, *constraints])
     if not program.is_dcp():
         raise SolveError(
@@ -198,6 +198,26 @@ def solve(
         f"{'; '.join(failures)}; check its constraints against each other, and the problem for "
         "extreme weights or throughputs"
     )
+
+
+def _scalar(objective: Any, policy: str) -> Any:
+    """Return a policy's objective if cvxpy can maximise it.
+
+    Raises:
+        SolveError: it is missing, or has more than one value.
+    """
+    if objective is None:
+        raise SolveError(
+            f"policy '{policy}': its method 'objective' returns nothing; return an expression to "
+            "be maximised, cvxpy.Maximize or cvxpy.Minimize"
+        )
+    shape = np.shape(objective)
+    if int(np.prod(shape)) != 1:
+        raise SolveError(
+            f"policy '{policy}': its objective has the shape {shape}, a value for each class of "
+            "jobs; it must be one number, such as cvxpy.sum(...) or cvxpy.min(...) of them"
+        )
+    return objective
 
 
 def _solvers(program: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 import warnings
+from contextlib import redirect_stdout
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from policies.base import Policy
-from scheduler.errors import UnknownPolicyError
+from scheduler.errors import LeaseholdError, PolicyFaultError, UnknownPolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,9 +78,15 @@ def make_policy(name: str, params: Mapping[str, str] | None = None) -> Policy:
     Raises:
         UnknownPolicyError: there is no such policy.
         ParameterError: a parameter has a wrong name, type or range.
+        PolicyFaultError: a plugin's class cannot be built.
     """
     found = policy_class(name)
-    return found.from_text(params or {})
+    try:
+        return found.from_text(params or {})
+    except LeaseholdError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PolicyFaultError.of(name, error) from error
 
 
 def usable_policies() -> dict[str, type[Policy]]:
@@ -122,8 +130,9 @@ def _in_order(plugins: Iterable[EntryPoint]) -> list[EntryPoint]:
 
 def _load(plugin: EntryPoint) -> type[Policy]:
     try:
-        found = plugin.load()
-    except Exception as error:  # a plugin may raise anything; the error names the plugin
+        with redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+            found = plugin.load()
+    except (Exception, SystemExit) as error:  # a plugin may raise anything; the error names it
         reason = f"importing it raised {type(error).__name__}: {error}"
         raise UnknownPolicyError(_unusable(plugin, reason)) from error
     if not (isinstance(found, type) and issubclass(found, Policy)):

@@ -27,6 +27,7 @@
     |- AnswerError           the scheduler failed at a request, or its answer makes no sense
     |- SolveError            no solver returned an answer that passed its checks
     |  `- SupersededError    a newer question took the place of one that waited
+    |- PolicyFaultError     a policy raised something other than these errors
     |- MissingExtraError     a command needs a distribution or an extra that is not installed
     |- ShadowedPackageError  another distribution hides one of our packages
     |- MixedVersionsError    our two distributions are of different versions
@@ -41,6 +42,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
 
 
 class LeaseholdError(Exception):
@@ -229,6 +231,20 @@ class SolveError(LeaseholdError):
 
 class SupersededError(SolveError):
     """A question was not answered, because a newer one has taken its place."""
+
+
+class PolicyFaultError(LeaseholdError):
+    """A policy raised something that is no error of ours: a fault of its code."""
+
+    @classmethod
+    def of(cls, policy: str, error: BaseException) -> Self:
+        """Return the error for what a policy of that name raised."""
+        said = (
+            f"ended the program: sys.exit({error.code!r})"
+            if isinstance(error, SystemExit)
+            else f"failed with {type(error).__name__}: {error}"
+        )
+        return cls(f"policy '{policy}' {said}; this is a fault of the policy")
 
 
 class MissingExtraError(LeaseholdError):

@@ -18,6 +18,7 @@ from planner.knowledge import LearnedKnowledge
 from planner.mixed_gangs import MixedGangs
 from planner.oracle import Oracle
 from planner.tables import TableBuilder
+from policies.asking import ask
 from policies.registry import make_policy
 from scheduler.control.control import Control
 from scheduler.control.facts.facts import (
@@ -31,7 +32,7 @@ from scheduler.control.facts.facts import (
     ThroughputsDeclared,
 )
 from scheduler.control.facts.requests import Submission
-from scheduler.domain.answers import Solved, check_answer
+from scheduler.domain.answers import Solved
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.reasons import reasons_in
@@ -39,7 +40,7 @@ from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease import Leases
 from scheduler.domain.lease_life import RevokeReason
 from scheduler.domain.throughputs.ways import CatalogueKey, mixed_rate
-from scheduler.errors import InputError, LeaseholdError, SolveError
+from scheduler.errors import InputError, PolicyFaultError, SolveError
 from scheduler.protocol.desired import MARGIN_S
 from simulator.progress import Progress
 from simulator.remarks import Remarks
@@ -513,15 +514,11 @@ class Replay:
         choice = self.control.view.policy.choice
         policy = self._policy_of(choice)
         try:
-            allocation = policy.allocate(question.problem)
-            check_answer(question.problem, allocation)
+            allocation = ask(policy, question.problem)
         except SolveError as error:
             failure = str(error)
-        except Exception as error:  # a plugin may raise anything; name it
-            raise LeaseholdError(
-                f"policy '{policy.name}' failed at {self.now_s:.0f} s with "
-                f"{type(error).__name__}: {error}; this is a fault of the policy"
-            ) from error
+        except PolicyFaultError as error:
+            raise PolicyFaultError(f"at {self.now_s:.0f} s, {error}") from error
         else:
             took_s = time.perf_counter() - begin
             solved = Solved(allocation=allocation, solve_s=took_s)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.answers import check_answer
+from policies.asking import ask
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
 from scheduler.domain.lease import Leases
 from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.state.state import PLAN
-from scheduler.errors import LeaseholdError, SolveError
+from scheduler.errors import LeaseholdError, PolicyFaultError, SolveError
 from simulator.inputs import check_jobs
 from simulator.progress import Progress
 from simulator.remarks import Remarks
@@ -385,19 +385,15 @@ class Simulation:
             self.watch(command.problem, self._engine.jobs.job_of)
         self.jobs_asked += len(command.problem.job_number)
         try:
-            allocation = self._policy.allocate(command.problem)
-            check_answer(command.problem, allocation)
+            allocation = ask(self._policy, command.problem)
         except SolveError as error:
             if not self._ledger.solve_s:
-                raise LeaseholdError(
+                raise SolveError(
                     f"policy '{self._policy.name}' could not answer its first question: {error}"
                 ) from error
             return ev.AllocationFailed(generation=command.generation, reason=str(error))
-        except Exception as error:  # a plugin may raise anything; name it
-            raise LeaseholdError(
-                f"policy '{self._policy.name}' failed at {self._now:.0f} s with "
-                f"{type(error).__name__}: {error}; this is a fault of the policy"
-            ) from error
+        except PolicyFaultError as error:
+            raise PolicyFaultError(f"at {self._now:.0f} s, {error}") from error
         finally:
             self._ledger.solve_s.append(time.perf_counter() - begin)
         self._ledger.answered(self._now, command.problem, allocation)

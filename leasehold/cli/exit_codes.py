@@ -10,10 +10,13 @@ from scheduler.errors import (
     ConflictError,
     NotFoundError,
     NotPermittedError,
+    PolicyFaultError,
+    SolveError,
     UnreachableError,
 )
 
-#: Some of several runs, jobs or requests failed; they are named, the others' results are there.
+#: A policy failed, or some of several runs, jobs or requests; they are named, and the results of
+#: the others are there.
 FAILED: Final = 1
 #: An input or an option cannot be used.
 INPUT: Final = 2
@@ -41,6 +44,8 @@ _CODES: Final = (
     (AdmissionError, REFUSED),
     (ConflictError, REFUSED),
     (AnswerError, FAILED),
+    (PolicyFaultError, FAILED),
+    (SolveError, FAILED),
 )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+import warnings
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -294,8 +295,10 @@ def main() -> int:
     """
     try:
         check_packages()
-        # Usage errors are written like all others, not in typer's boxes.
-        code = app(prog_name="leasehold", standalone_mode=False)
+        with warnings.catch_warnings():  # after it, they are shown as before
+            warnings.showwarning = _tell_warning
+            # Usage errors are written like all others, not in typer's boxes.
+            code = app(prog_name="leasehold", standalone_mode=False)
     except _UsageProblem as error:
         return _tell_usage(error)
     except typer.Abort:
@@ -313,6 +316,22 @@ def main() -> int:
         sys.stderr.write("leasehold: interrupted\n")
         return exit_codes.INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _tell_warning(  # noqa: PLR0917  as Python calls it
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning for users like other remarks, and one for programmers with its place."""
+    if issubclass(category, UserWarning):
+        sys.stderr.write(f"leasehold: warning: {_one_line(str(message))}\n")
+        return
+    said = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(said)
 
 
 def _tell_usage(error: Any) -> int:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from policies.asking import ask
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -82,11 +84,12 @@ def completion_s(
 
     Raises:
         SolveError: the policy cannot answer.
+        PolicyFaultError: the policy's code failed.
     """
     problem = replace(problem, caps=None, restarts=None)
     queue = _Queue(arrivals)
     for _ in range(most_questions):
-        allocation = policy.allocate(problem)
+        allocation = ask(policy, problem)
         rate = allocation.effective_throughput(problem)
         left_s = np.full(problem.jobs, np.inf)
         np.divide(problem.remaining_steps, rate, out=left_s, where=rate > 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path  # noqa: TC003  typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,7 +137,9 @@ def simulate(
     )
     if out is not None:
         check_replaceable(out)  # before hours of simulation, not after
-    with progress_bar(request.label) as report:
+    # What a policy prints is no part of the JSON.
+    apart = redirect_stdout(sys.stderr) if json_output else nullcontext()
+    with progress_bar(request.label) as report, apart:
         result = run(request, report)
     if out is not None:
         from simulator.report.files import write_result  # noqa: PLC0415 - keeps the start quick

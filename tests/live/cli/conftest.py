@@ -56,17 +56,30 @@ def leasehold(capfd, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def fragile(monkeypatch, tmp_path_factory):
+def plugged(monkeypatch, tmp_path_factory):
+    """Return a function that installs a policy: the module's text, its class, and its name."""
+
+    def install(text, value, name):
+        site = tmp_path_factory.mktemp("site")
+        (site / f"{name}_policy.py").write_text(text)
+        info = site / f"{name}_policy-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}-policy\nVersion: 1.0\n"
+        )
+        (info / "entry_points.txt").write_text(
+            f"[leasehold.policies]\n{name} = {name}_policy:{value}\n"
+        )
+        monkeypatch.syspath_prepend(str(site))
+        monkeypatch.delitem(sys.modules, f"{name}_policy", raising=False)
+
+    return install
+
+
+@pytest.fixture
+def fragile(plugged):
     """Install the policy ``fragile``: ``fifo``, which fails on clusters of several workers."""
-    site = tmp_path_factory.mktemp("site")
-    (site / "fragile_policy.py").write_text(FRAGILE)
-    info = site / "fragile_policy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fragile-policy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[leasehold.policies]\nfragile = fragile_policy:Fragile\n"
-    )
-    monkeypatch.syspath_prepend(str(site))
+    plugged(FRAGILE, "Fragile", "fragile")
 
 
 @pytest.fixture

@@ -115,14 +115,14 @@ def test_a_cluster_whose_replay_fails_is_named_and_the_others_are_reported(advis
     shown = json.loads(ran.out)
     assert [c["cluster"] for c in shown["frontier"]] == ["fast:1"]
     assert list(shown["failed"]) == ["slow:1,fast:1"]
-    assert "failed: slow:1,fast:1: policy 'fragile' failed at 0 s with RuntimeError" in ran.err
+    assert "failed: slow:1,fast:1: at 0 s, policy 'fragile' failed with RuntimeError" in ran.err
 
 
 @pytest.mark.usefixtures("fragile", "replays_in_threads")
 def test_nothing_is_written_if_the_replay_of_the_present_cluster_fails(advise, tmp_path):
     ran = advise({"b": 1}, {"fast": 2}, "--policy", "fragile")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.count("failed: fast:2: policy 'fragile' failed") == 1
+    assert ran.err.count("failed: fast:2: at 0 s, policy 'fragile' failed") == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -108,7 +108,7 @@ def test_a_policy_that_fails_is_named_and_the_others_are_compared(savings):
     assert ran.code == 1
     labels = [line.split("  ")[0] for line in ran.out.splitlines()]
     assert labels[1:3] == ["plain queue", "fifo"]
-    assert "failed: fragile: policy 'fragile' failed at 0 s with RuntimeError" in ran.err
+    assert "failed: fragile: at 0 s, policy 'fragile' failed with RuntimeError" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -282,3 +282,16 @@ def test_a_conic_solver_that_gives_up_hands_over_to_the_stated_program(monkeypat
     answer = make_policy("proportional_fairness").allocate(crowded)
     assert "out of digits" in answer.warnings[0]
     assert answer.objective == pytest.approx(expected.objective, abs=1e-6)
+
+
+@pytest.mark.parametrize(("objective", "said"), [
+    (lambda _: None, "its method 'objective' returns nothing; return an expression"),
+    (lambda terms: terms.throughput, r"its objective has the shape \(2,\).*it must be one number"),
+])  # fmt: skip
+def test_an_objective_that_is_no_number_is_refused_with_the_remedy(problem, objective, said):
+    class Odd(Plain):
+        def objective(self, terms):
+            return objective(terms)
+
+    with pytest.raises(SolveError, match=f"policy 'plain': {said}"):
+        Odd().allocate(problem)

@@ -147,3 +147,18 @@ def test_an_annotation_that_exists_for_type_checkers_only_is_named() -> None:
 def test_what_differs_from_the_defaults_is_written_as_it_is_read(policy, texts) -> None:
     assert as_text(policy) == texts
     assert Every.from_text(as_text(policy)) == policy
+
+
+def test_a_class_that_declares_parameters_without_the_decorator_is_told_to_have_it() -> None:
+    class Bare(Policy):
+        """Forgot it."""
+
+        name: ClassVar[str] = "bare"
+        level: float = parameter(1.0, help="A level.")
+
+        def allocate(self, problem):
+            raise NotImplementedError
+
+    for use in (Bare, lambda: Bare.from_text({"level": "2"}), lambda: describe(Bare)):
+        with pytest.raises(ParameterError, match=r"'bare': 'level' .*write @dataclass\(frozen"):
+            use()

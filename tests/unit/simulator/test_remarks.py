@@ -79,7 +79,7 @@ def test_a_policy_that_fails_later_leaves_a_warning_with_counts():
 
 
 def test_any_other_error_of_a_policy_names_the_policy():
-    with pytest.raises(LeaseholdError, match="policy 'moody' failed at 0 s with ValueError"):
+    with pytest.raises(LeaseholdError, match="at 0 s, policy 'moody' failed with ValueError"):
         run(Moody(error=ValueError))
 
 
