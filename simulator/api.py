@@ -16,12 +16,14 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from policies.base import Policy
+from scheduler.domain.arguments import check_whole
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError, LeaseholdError, ParameterError
@@ -35,7 +37,7 @@ from simulator.many.parallel import (
 from simulator.many.policy_items import parse_policies
 from simulator.many.run_progress import Silent, show_progress
 from simulator.report.plots import Plot
-from simulator.request import Service, SimulationRequest
+from simulator.request import Service, SimulationRequest, parse_window
 from simulator.result import Summary
 from simulator.results import Comparison, Result
 from simulator.run import simulate as _run
@@ -101,7 +103,7 @@ def simulate(
     service: Service | None = None,
     agnostic: bool = False,
     space_sharing: bool = False,
-    window: tuple[int, int] | None = None,
+    window: tuple[int, int] | str | None = None,
     until_s: float = math.inf,
     round_length_s: float | None = None,
     workers_per_node: int = 4,
@@ -122,7 +124,7 @@ def simulate(
             configured, with its policy; in place of ``policy`` and its options.
         agnostic: hide that worker types differ.
         space_sharing: let pairs of jobs share workers.
-        window: (A, B): measure only positions A <= position < B in order of arrival.
+        window: (A, B) or ``"A:B"``: measure only positions A <= position < B in order of arrival.
         until_s: end after this many seconds, even if jobs are left.
         round_length_s: seconds of a round; 360 by default.
         workers_per_node: workers on a node, if the cluster is a spec.
@@ -185,7 +187,7 @@ def compare(
     cluster: str | os.PathLike[str] | Cluster,
     agnostic: bool = False,
     space_sharing: bool = False,
-    window: tuple[int, int] | None = None,
+    window: tuple[int, int] | str | None = None,
     until_s: float = math.inf,
     round_length_s: float = 360.0,
     workers_per_node: int = 4,
@@ -244,6 +246,8 @@ def compare(
         round_length_s=round_length_s,
     )
     listed = [policies] if isinstance(policies, str) else policies
+    if not isinstance(listed, Iterable):
+        raise ParameterError(f"policies is {policies!r}; give a list: ['fifo', 'max_min_fairness']")
     choices = [choice for given in listed for choice in _choices(given)]
     if not choices:
         raise ParameterError("no policies given; name some: ['fifo', 'max_min_fairness']")
@@ -258,8 +262,8 @@ def compare(
         for choice in choices
     ]
     check_policies(requests)
-    if processes is not None and processes < 1:
-        raise ParameterError(f"processes is {processes}; it must be a whole number >= 1")
+    if processes is not None:
+        check_whole("processes", processes, least=1)
     with _shown([request.label for request in requests], wanted=progress) as listener:
         outcomes = run_all(
             requests, processes=process_count(processes, len(requests)), listener=listener
@@ -287,6 +291,7 @@ def _inputs(
     cluster: str | os.PathLike[str] | Cluster,
     overheads: str | os.PathLike[str],
     failures: str | os.PathLike[str] | None,
+    window: tuple[int, int] | str | None,
     **others: Any,
 ) -> dict[str, Any]:
     """Return the request's fields for the inputs: values as they are, files by their names."""
@@ -296,10 +301,17 @@ def _inputs(
         if isinstance(throughputs, ThroughputTable)
         else resolve(throughputs, usual="throughputs"),
         "cluster": cluster if isinstance(cluster, Cluster) else resolve(cluster, usual="cluster"),
-        "overheads": os.fspath(overheads),
-        "failures": None if failures is None else os.fspath(failures),
+        "window": parse_window(window) if isinstance(window, str) else window,
+        "overheads": _path("overheads", overheads),
+        "failures": None if failures is None else _path("failures", failures),
         **others,
     }
+
+
+def _path(name: str, given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise ParameterError(f"{name} is {given!r}; give the path of a file")
+    return os.fspath(given)
 
 
 def _replay(service: Service, inputs: Mapping[str, Any], **given: bool) -> SimulationRequest:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from scheduler.domain.arguments import check_positive, check_whole
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -66,10 +68,8 @@ class ForecastOptions:
 
     def __post_init__(self) -> None:
         """Refuse impossible options."""
-        if self.jobs < 0:
-            raise ParameterError(f"forecasts is {self.jobs}; it must be a whole number >= 0")
-        if self.futures < 1:
-            raise ParameterError(f"futures is {self.futures}; it must be a whole number >= 1")
+        check_whole("forecasts", self.jobs, least=0)
+        check_whole("futures", self.futures, least=1)
         if not 0 < self.confidence < 1:
             raise ParameterError(f"confidence is {self.confidence}; it must be above 0, below 1")
 
@@ -141,16 +141,11 @@ class SimulationRequest:
 
     def __post_init__(self) -> None:
         """Refuse impossible requests."""
-        if not (math.isfinite(self.round_length_s) and self.round_length_s > 0):
-            raise ParameterError(f"round length is {self.round_length_s!r} s; it must be > 0")
-        if not self.until_s > 0:
-            raise ParameterError(f"until is {self.until_s!r} s; it must be > 0")
-        if self.seed < 0:
-            raise ParameterError(f"seed is {self.seed}; it must be a whole number >= 0")
-        if self.window is not None and not 0 <= self.window[0] < self.window[1]:
-            raise ParameterError(
-                f"window is {self.window[0]}:{self.window[1]}; it must be A:B with 0 <= A < B"
-            )
+        check_positive("round length in s", self.round_length_s)
+        check_positive("until in s", self.until_s, finite=False)
+        check_whole("seed", self.seed, least=0)
+        if self.window is not None:
+            _check_window(self.window)
         if self.forecasts.jobs and self.service is not None:
             raise ParameterError(
                 f"forecasts is {self.forecasts.jobs}, and a configuration is replayed; forecasts "
@@ -218,6 +213,13 @@ class SimulationRequest:
         for flag, suffix in ((self.agnostic, "+agnostic"), (self.space_sharing, "+packed")):
             name += suffix if flag else ""
         return name
+
+
+def _check_window(window: object) -> None:
+    if not isinstance(window, Sequence) or len(window) != 2:
+        raise ParameterError(f"window is {window!r}; give two whole numbers (A, B) with 0 <= A < B")
+    check_whole("window's start", window[0], least=0)
+    check_whole("window's end", window[1], least=window[0] + 1)
 
 
 def parse_window(text: str) -> tuple[int, int]:

@@ -14,6 +14,8 @@ _FILES = {
     "cluster": "cluster.yaml",
 }
 _WORD = "bundled"
+#: What a file is read as -> the argument that names it.
+_KINDS = {"small": "trace", "throughputs": "throughputs", "cluster": "cluster"}
 
 #: Names that ``bundled`` accepts: a trace, a throughput table, prices, and a cluster.
 BUNDLED = tuple(_FILES)
@@ -41,8 +43,13 @@ def resolve(path: str | os.PathLike[str], *, usual: str) -> str:
         usual: the name that ``bundled`` alone stands for.
 
     Raises:
-        InputError: the package has no file of that name.
+        InputError: it is no path, or the package has no file of that name.
     """
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        spec = ", a spec such as 'v100:4'" if usual == "cluster" else ""
+        raise InputError(
+            f"{_KINDS[usual]} is {path!r}; give the path of a file{spec}, or 'bundled'"
+        )
     text = os.fspath(path)
     word, separator, name = text.partition(":")
     if word != _WORD or Path(text).exists():

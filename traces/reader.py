@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler.domain.arguments import check_whole
 from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.complete import complete
@@ -59,8 +60,9 @@ def read_trace(
     """
     name = resolve(path, usual="small")
     given = None if format == "auto" else trace_format(format)
-    if limit is not None and limit < 1:
-        raise InputError(f"limit is {limit}; it must be >= 1")
+    if limit is not None:
+        check_whole("limit", limit, least=1)
+    check_whole("seed", seed, least=0)
     text = read_text(name)
     told = detect_format(text, path=name) if format == "auto" else format
     jobs, notes = complete(

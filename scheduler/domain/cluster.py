@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arguments import check_whole
 from scheduler.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -144,9 +145,9 @@ def parse_cluster_spec(
 
     Raises:
         ClusterError: the spec is malformed.
+        ParameterError: ``workers_per_node`` is no whole number of at least 1.
     """
-    if workers_per_node < 1:
-        raise ClusterError(f"workers_per_node is {workers_per_node}; it must be >= 1")
+    check_whole("workers_per_node", workers_per_node, least=1)
     types: list[WorkerType] = []
     nodes: list[Node] = []
     for part in spec.split(","):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.arguments import check_positive, check_whole
+from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.errors import InputError
 from traces.generators.distributions import (
     MULTI_SIZES,
@@ -19,13 +20,14 @@ from traces.generators.distributions import (
 )
 from traces.tables import reference as references
 from traces.tables.scaling import with_counts
+from traces.tables.throughputs import read_throughputs
 from traces.trace import Trace, TraceJob
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from scheduler.domain.arrays import FloatArray, IntArray
-    from scheduler.domain.throughputs.throughput import ThroughputTable
 
 #: Kinds of workloads that ``generate`` knows.
 KINDS = ("gavel", "philly")
@@ -35,7 +37,7 @@ def generate(
     kind: str,
     *,
     jobs: int,
-    throughputs: ThroughputTable,
+    throughputs: str | os.PathLike[str] | ThroughputTable,
     rate_per_hour: float | None = None,
     multi: bool = False,
     seed: int = 0,
@@ -58,7 +60,7 @@ def generate(
     Args:
         kind: one of ``KINDS``.
         jobs: how many.
-        throughputs: job types and steps/s.
+        throughputs: job types and steps/s: a file, ``"bundled"``, or a table.
         rate_per_hour: mean arrivals per hour; None for all at time 0. The first job arrives at 0.
         multi: whether there are gangs.
         seed: for every draw.
@@ -71,10 +73,15 @@ def generate(
     Raises:
         InputError: an argument is out of range, or no job type runs at some scale factor.
     """
-    _check(kind, jobs, rate_per_hour)
+    if kind not in KINDS:
+        raise InputError(f"unknown kind of workload '{kind}'; known are {', '.join(KINDS)}")
+    check_whole("jobs", jobs, least=1)
+    check_whole("seed", seed, least=0)
+    if rate_per_hour is not None:
+        check_positive("rate_per_hour", rate_per_hour)
+    if not isinstance(throughputs, ThroughputTable):
+        throughputs = read_throughputs(throughputs)
     reference = references.reference_worker_type(throughputs, reference_worker_type)
-    if seed < 0:
-        raise InputError(f"seed is {seed}; it must be a whole number >= 0")
     rng = np.random.default_rng(seed)
     sizes = _sizes(rng, kind, jobs, multi=multi)
     durations = gavel_durations(rng, jobs) if kind == "gavel" else philly_durations(rng, sizes)
@@ -99,15 +106,6 @@ def generate(
     gangs = "gangs" if multi else "scale factor 1"
     note = f"generated: {kind}, {jobs} jobs, {rate}, {gangs}, seed {seed}, durations on {reference}"
     return Trace(jobs=made, source=f"generator {kind}", format="generated", notes=(note,))
-
-
-def _check(kind: str, jobs: int, rate_per_hour: float | None) -> None:
-    if kind not in KINDS:
-        raise InputError(f"unknown kind of workload '{kind}'; known are {', '.join(KINDS)}")
-    if jobs < 1:
-        raise InputError(f"jobs is {jobs}; it must be >= 1")
-    if rate_per_hour is not None and not 0 < rate_per_hour < math.inf:
-        raise InputError(f"rate_per_hour is {rate_per_hour!r}; it must be > 0")
 
 
 def _sizes(rng: np.random.Generator, kind: str, jobs: int, *, multi: bool) -> IntArray:

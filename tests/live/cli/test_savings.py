@@ -119,7 +119,7 @@ def test_a_policy_that_fails_is_named_and_the_others_are_compared(savings):
         (("--policies", "fiffo"), "no policy is named 'fiffo' (did you mean 'fifo'?)"),
         (("--policies", "fifo"), "policy 'fifo' is listed twice with the same options"),
         (("--seed", "-1"), "seed is -1; it must be a whole number >= 0"),
-        (("--limit", "0"), "limit is 0; it must be >= 1"),
+        (("--limit", "0"), "limit is 0; it must be a whole number >= 1"),
         (("--cluster", "slow:x"), "cluster spec 'slow:x': 'slow:x' is not type:count"),
         (("--cluster", "h100:1"), "worker type 'h100' of the cluster is not in the throughput"),
         (("--out", "trace.csv"), "trace.csv is a file; name a folder that is new or empty"),

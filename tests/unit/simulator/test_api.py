@@ -265,3 +265,44 @@ def test_generated_traces_run(inputs):
     assert result.summary.jobs_completed == 5
     assert "5 of 5 jobs completed" in repr(result)
     assert "average" in str(result)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"window": (2,)}, r"window is \(2,\); give two whole numbers \(A, B\)"),
+    ({"window": (0.5, 1)}, "window's start is 0.5; it must be a whole number >= 0"),
+    ({"window": "2"}, "window is '2'; give A:B, two whole numbers"),
+    ({"until_s": "5"}, "until in s is '5'; it must be a number > 0"),
+    ({"until_s": math.nan}, "until in s is nan; it must be a number > 0"),
+    ({"round_length_s": math.inf}, "round length in s is inf; it must be a number > 0"),
+    ({"seed": 1.5}, "seed is 1.5; it must be a whole number >= 0"),
+    ({"seed": True}, "seed is True; it must be a whole number >= 0"),
+    ({"cluster": "t4:1", "workers_per_node": 2.5}, "workers_per_node is 2.5; it must be a whole"),
+    ({"overheads": None}, "overheads is None; give the path of a file"),
+    ({"failures": 3}, "failures is 3; give the path of a file"),
+    ({"trace": None}, "trace is None; give the path of a file, or 'bundled'"),
+    ({"throughputs": {}}, "throughputs is {}; give the path of a file, or 'bundled'"),
+    ({"cluster": {"t4": 1}}, "cluster is {'t4': 1}; give the path of a file, a spec such as"),
+])  # fmt: skip
+def test_arguments_of_another_kind_are_named_with_their_values(inputs, arguments, said):
+    with pytest.raises(InputError, match=f"^{said}"):
+        simulate(**{"policy": "fifo", **inputs, **arguments})
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"jobs": "3"}, "jobs is '3'; it must be a whole number >= 1"),
+    ({"seed": -1}, "seed is -1; it must be a whole number >= 0"),
+    ({"rate_per_hour": "4"}, "rate_per_hour is '4'; it must be a number > 0"),
+    ({"throughputs": None}, "throughputs is None; give the path of a file, or 'bundled'"),
+])  # fmt: skip
+def test_a_generator_names_the_argument_that_it_cannot_use(arguments, said):
+    with pytest.raises(InputError, match=f"^{said}"):
+        generate_trace("gavel", **{"jobs": 3, "throughputs": "bundled", **arguments})
+
+
+def test_windows_and_tables_are_written_as_on_the_command_line(inputs):
+    by_text = simulate(policy="fifo", window="1:2", **inputs).jobs
+    assert by_text["measured"].tolist() == [False, True]
+    made = generate_trace("gavel", jobs=3, throughputs="bundled")
+    assert (
+        made.jobs == generate_trace("gavel", jobs=3, throughputs=read_throughputs("bundled")).jobs
+    )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
-from scheduler.errors import ClusterError
+from scheduler.errors import ClusterError, ParameterError
 
 
 def test_workers_are_numbered_node_by_node():
@@ -68,7 +68,7 @@ def test_a_type_listed_twice_is_refused():
 
 
 def test_nodes_without_room_are_refused():
-    with pytest.raises(ClusterError, match="workers_per_node is 0; it must be >= 1"):
+    with pytest.raises(ParameterError, match="workers_per_node is 0; it must be a whole"):
         parse_cluster_spec("v100:4", workers_per_node=0)
 
 
