@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import InputError, ParameterError
 from simulator.request import IDEAL
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from simulator.request import SimulationRequest
     from simulator.world.learning import LearningType
     from traces.trace import Trace, TraceJob
+
+
+#: A first arrival after so many seconds, a year, is likely one by a calendar.
+_LATE_S: Final = 365 * 86400.0
 
 
 def read_inputs(
@@ -77,13 +81,14 @@ def read_inputs(
 
 
 def remark_on_inputs(
-    trace: Trace, throughputs: ThroughputTable, learning: Collection[str] = ()
+    trace: Trace, throughputs: ThroughputTable, cluster: Cluster, learning: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Return what readers of a run's figures must know of its inputs, a sentence each.
 
     Args:
         trace: the jobs.
         throughputs: steps/s of job types.
+        cluster: jobs of more workers than it has are refused for that, and need no rows.
         learning: further job types, with rates from elsewhere.
     """
     remarks = []
@@ -92,10 +97,17 @@ def remark_on_inputs(
             "the throughput table says how fast gangs are on several nodes "
             f"({', '.join(throughputs.left_out)}), which is left out; --locality heeds it"
         )
+    first_s = min((job.arrival_s for job in trace.jobs), default=0.0)
+    if first_s > _LATE_S:
+        remarks.append(
+            f"the first job arrives {first_s / 86400:,.0f} days after the start; if the trace has "
+            "times of day, subtract the first one from all (arrivals are in seconds from the start)"
+        )
+    most = cluster.capacity.max(initial=0.0)
     without = [
         job
         for job in trace.jobs
-        if job.job_type not in learning
+        if job.job_type not in learning and min(job.scale_factors) <= most
         if not any((job.job_type, count) in throughputs.isolated for count in job.scale_factors)
     ]
     if without:

@@ -141,8 +141,8 @@ class SimulationRequest:
 
     def __post_init__(self) -> None:
         """Refuse impossible requests."""
-        check_positive("round length in s", self.round_length_s)
-        check_positive("until in s", self.until_s, finite=False)
+        check_positive("round length", self.round_length_s, unit=" s")
+        check_positive("until", self.until_s, unit=" s", finite=False)
         check_whole("seed", self.seed, least=0)
         if self.window is not None:
             _check_window(self.window)
@@ -219,7 +219,9 @@ def _check_window(window: object) -> None:
     if not isinstance(window, Sequence) or len(window) != 2:
         raise ParameterError(f"window is {window!r}; give two whole numbers (A, B) with 0 <= A < B")
     check_whole("window's start", window[0], least=0)
-    check_whole("window's end", window[1], least=window[0] + 1)
+    check_whole("window's end", window[1], least=0)
+    if window[0] >= window[1]:
+        raise ParameterError(f"window is {window[0]}:{window[1]}; it must be A:B with 0 <= A < B")
 
 
 def parse_window(text: str) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def simulate(
     result = _run(
         request, progress, cluster=cluster, trace=trace, throughputs=throughputs, learning=learning
     )
-    remarks = remark_on_inputs(trace, throughputs, learning)
+    remarks = remark_on_inputs(trace, throughputs, cluster, learning)
     return replace(result, warnings=(*result.warnings, *remarks))
 
 

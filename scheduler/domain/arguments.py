@@ -20,7 +20,7 @@ def check_whole(name: str, value: object, *, least: int) -> None:
         raise ParameterError(f"{name} is {value!r}; it must be a whole number >= {least}")
 
 
-def check_positive(name: str, value: object, *, finite: bool = True) -> None:
+def check_positive(name: str, value: object, *, unit: str = "", finite: bool = True) -> None:
     """Refuse what is no number above 0; infinity passes only if ``finite`` is off.
 
     Raises:
@@ -32,4 +32,4 @@ def check_positive(name: str, value: object, *, finite: bool = True) -> None:
         or not value > 0
         or (finite and math.isinf(value))
     ):
-        raise ParameterError(f"{name} is {value!r}; it must be a number > 0")
+        raise ParameterError(f"{name} is {value!r}{unit}; it must be a number > 0")

@@ -75,8 +75,15 @@ def parse_native_csv(text: str, *, path: str) -> ParsedTrace:
         TraceError: the file is malformed.
     """
     table = HeaderCsv.parse(text, path=path)
-    size = "duration_s" if "duration_s" in table.header else "total_steps"
-    table.require(("arrival_s", size), optional=FIELDS)
+    table.require(("arrival_s",), optional=FIELDS)
+    if not {"total_steps", "duration_s"} & set(table.header):
+        raise TraceError(
+            "there is no column with the work of a job; add total_steps, or duration_s",
+            path=path,
+            line=len(table.comments) + 1,
+            field="total_steps",
+            value=",".join(table.header),
+        )
     jobs = []
     for number, texts in table.rows:
         values = zip(table.header, texts, strict=True)

@@ -47,14 +47,16 @@ def check_admission(
         return
     runs = table.throughput[profile] > 0
     what = f"job '{job.job_id}' of type '{job.job_type}' at scale factor {job.scale_factor}"
-    if not runs.any():
+    too_large = job.scale_factor > capacity.max(initial=0.0)
+    if not runs.any() and not too_large:
         raise AdmissionError(
             f"{what} has zero throughput on every worker type "
             f"({', '.join(table.worker_types)}); add a throughput or a worker type that it runs on"
         )
     fits = runs & (table.demand[profile] <= capacity).all(axis=1)
     if not fits.any():
-        smallest = table.demand[profile][runs].sum(axis=1).min()
+        demand = table.demand[profile][runs].sum(axis=1)
+        smallest = demand.min(initial=job.scale_factor)
         room = ", ".join(
             f"{name}: {int(count)}"
             for name, count in zip(table.worker_types, capacity, strict=True)

@@ -135,3 +135,20 @@ def test_a_job_runs_only_where_the_table_has_a_row(service):
     derived = simulate(replace(request, derive_counts=True))
     assert [job.status for job in derived.jobs][2:] == ["completed", "completed"]
     assert derived.jobs[0].status == "refused"
+
+
+def test_a_gang_larger_than_the_cluster_is_told_its_size_and_not_to_add_rows():
+    jobs = (TraceJob(job_id="wide", job_type="a", total_steps=10.0, scale_factors=(64,)),)
+    result = simulate(
+        SimulationRequest(trace=Trace(jobs=jobs), throughputs=TABLE, cluster="v:4", policy="fifo")
+    )
+    (warning,) = result.warnings
+    assert "needs at least 64 workers of one type, more than the cluster has (v: 4)" in warning
+
+
+def test_arrivals_by_the_calendar_are_remarked_upon():
+    jobs = (TraceJob(job_id="a", job_type="a", total_steps=10.0, arrival_s=1.7e9),)
+    result = simulate(
+        SimulationRequest(trace=Trace(jobs=jobs), throughputs=TABLE, cluster="v:1", policy="fifo")
+    )
+    assert "the first job arrives 19,676 days after the start" in result.warnings[-1]

@@ -401,3 +401,10 @@ def test_a_name_without_its_unit_is_told_the_name_that_is_meant(tmp_path, name, 
         read_trace(path)
     known = str(caught.value).partition("known are ")[2].split(", ")
     assert len(known) == len(set(known))
+
+
+def test_a_trace_without_the_work_of_its_jobs_is_told_both_columns(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,job_type,arrival_s\na,A,0\n")
+    with pytest.raises(TraceError, match=r":1: .*add total_steps, or duration_s"):
+        read_trace(path)

@@ -66,6 +66,7 @@ def test_a_malformed_fact_changes_nothing_not_even_what_came_with_it(start, job,
     ("profile", "scale_factor", "reason"),
     [
         (2, 1, "zero throughput on every worker type (type-0)"),
+        (2, 3, "needs at least 3 workers of one type, more than the cluster has (type-0: 2)"),
         (1, 4, "needs at least 4 workers of one type, more than the cluster has (type-0: 2)"),
         (3, 1, "profile 3 is not in the configuration table (it has 3)"),
         (-1, 1, "profile -1 is not in the configuration table"),
