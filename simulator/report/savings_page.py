@@ -50,7 +50,7 @@ def render_savings_page(
             "title": "Savings over a plain queue",
             "subtitle": html.escape(subtitle),
             "table": _table(figures),
-            "intervals": html.escape(describe_intervals(confidence)),
+            "intervals": html.escape(describe_intervals(figures, confidence)),
             "assumptions": "".join(f"<li>{html.escape(text)}</li>" for text in assumptions),
         },
         {
@@ -67,12 +67,16 @@ def render_savings_page(
     )
 
 
-def describe_intervals(confidence: float) -> str:
-    """Return a sentence about the intervals."""
-    return (
-        f"The {confidence:.0%} intervals, in brackets, come from resampling the days of the trace, "
-        "or 20 equal parts of a shorter one. They do not cover errors of the throughputs."
-    )
+def describe_intervals(figures: Sequence[PolicyFigures], confidence: float) -> str:
+    """Return a sentence about the intervals, or why there are none."""
+    if all(one.saved is None or one.saved.gpu_hours.low is None for one in figures):
+        what = "The trace is too short for intervals. The figures"
+    else:
+        what = (
+            f"The {confidence:.0%} intervals, in brackets, come from resampling the days of the "
+            "trace, or 20 equal parts of a shorter one. They"
+        )
+    return f"{what} do not cover errors of the throughputs."
 
 
 def format_figures(one: PolicyFigures) -> tuple[str, ...]:

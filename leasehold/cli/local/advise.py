@@ -172,7 +172,8 @@ def _space(present: Cluster, known: ThroughputTable, types: str | None) -> Clust
     from simulator.many.cluster_search import ClusterSpace  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_prices  # noqa: PLC0415 - keeps the start quick
 
-    prices = read_prices() | {k.name: k.cost_usd_per_hour for k in present.worker_types}
+    stated = {k.name: k.cost_usd_per_hour for k in present.worker_types if k.cost_usd_per_hour}
+    prices = read_prices() | stated
     added = [name.strip() for name in types.split(",")] if types is not None else []
     names = tuple(dict.fromkeys((*present.type_names, *added)))
     for name in names:

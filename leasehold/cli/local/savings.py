@@ -269,7 +269,7 @@ def _print(
     if figures:
         rows = [(one.policy, *format_figures(one)) for one in figures]
         print_shown(table(["", *(f">{title}" for title in COLUMNS)], rows), "")
-        print_shown(describe_intervals(confidence), "", "Assumptions:")
+        print_shown(describe_intervals(figures, confidence), "", "Assumptions:")
         print_shown(*(f"- {text}" for text in shown["assumptions"]))
     for label, error in shown["failed"].items():
         typer.echo(f"failed: {label}: {error}", err=True)

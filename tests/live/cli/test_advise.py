@@ -108,6 +108,19 @@ def test_a_target_that_no_cluster_reaches_names_the_nearest_one(advise):
     )
 
 
+@pytest.mark.usefixtures("replays_in_threads")
+def test_a_type_without_a_price_in_the_file_has_the_bundled_one(advise, tmp_path, monkeypatch):
+    monkeypatch.setattr("traces.cluster.read_prices", lambda: {"fast": 7.0})
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "CLUSTER",
+        CLUSTER.replace("fast: {cost_usd_per_hour: 2}", "fast: {}"),
+    )
+    ran = advise({"b": 1}, {"fast": 1}, "--replays", "1", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["present"]["usd_per_hour"] == 7.0
+
+
 @pytest.mark.usefixtures("fragile", "replays_in_threads")
 def test_a_cluster_whose_replay_fails_is_named_and_the_others_are_reported(advise):
     ran = advise({"b": 1}, {"fast": 1}, "--policy", "fragile", "--replays", "2", "--json")

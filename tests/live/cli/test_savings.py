@@ -47,6 +47,7 @@ def test_the_savings_of_two_jobs_are_in_the_table_the_json_and_the_report(saving
         "0.50", "1.50", "1.50", "0.50", "0.250", "75%", "0.250", "0",
     ]  # fmt: skip
     assert "- The queue is first come, first served, and never preempts a job." in ran.out
+    assert "The trace is too short for intervals. The figures do not cover" in ran.out
     assert ran.out.splitlines()[-1] == "report: out/report.html"
     assert [line[:5] for line in ran.err.splitlines()] == ["[1/2]", "[2/2]"]
     first = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
