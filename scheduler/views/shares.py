@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.projects.budgets import spending_by_project
+from scheduler.control.projects.budgets import says_of, spending_by_project
 from scheduler.domain.fair_share import factors
 from scheduler.engine.tables.jobs import HELD
 from scheduler.views.types import BudgetView
@@ -64,17 +64,24 @@ def fair_shares(view: PublishedState) -> Mapping[str, FairShare]:
 
 def budgets_of(view: PublishedState, *, now_s: float) -> Mapping[str, BudgetView]:
     """Return the use of each project that has a budget."""
-    budgets = view.budgets
     return {
         name: BudgetView(
             used_gpu_hours=spent.gpu_hours,
             used_usd=spent.usd,
             part=spent.part,
-            state="spent" if name in view.jobs.stopped else budgets.told.get(name, "ok"),
-            month_end_s=budgets.month_end_s,
+            state=_budget_state(view, name, spent.part),
+            month_end_s=view.budgets.month_end_s,
         )
         for name, spent in spending_by_project(view, now_s=now_s).items()
     }
+
+
+def _budget_state(view: PublishedState, project: str, part: float) -> str:
+    """Return the state of a budget: the worse of what was decided last and of what is used now."""
+    said = {says_of(part, view.jobs.limits.get(project)), view.budgets.told.get(project, "")}
+    if "spent" in said or project in view.jobs.stopped:
+        return "spent"
+    return "warned" if "warned" in said else "ok"
 
 
 def budget_words(view: PublishedState, project: str) -> str:

@@ -17,6 +17,7 @@ from leasehold.cli.display.output import (
 from leasehold.cli.reading.pairs import parse_number
 from leasehold.cli.session.completion import complete_project
 from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.near_names import remark_on_worker_types
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError
@@ -39,6 +40,8 @@ _UNITS: Final = {"gpu-hours": "budget_gpu_hours", "usd": "budget_usd"}
 #: Largest quota, and largest budget.
 _MOST: Final = 10**9
 _MOST_BUDGET: Final = 1e12
+#: Quotas by worker type.
+_BY_TYPE: Final = ("max_workers_of", "max_workers_per_user_of")
 #: The command's names for its fields.
 _WORDING: Final = wording_of(
     project="the project",
@@ -179,6 +182,8 @@ def set_project(
     known = [dict(p["limits"]) for p in service.projects()]
     before = next((limits for limits in known if limits["project"] == name), {})
     limits: Any = {key: value for key, value in before.items() if key != "project"} | changes
+    types = {name for key in _BY_TYPE for name in changes.get(key) or ()}
+    remark_on_worker_types(service, sorted(types))
     service.wording = _WORDING
     made = service.set_project(name, **limits)
     if as_json:

@@ -12,6 +12,7 @@ from leasehold.cli.reading.times import format_moment, parse_moment
 from leasehold.cli.session.completion import complete_job, complete_project
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.near_names import remark_on_projects
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError
@@ -108,6 +109,7 @@ def add(
         "job": job,
     }
     made = service.reserve(**what)
+    remark_on_projects(service, [project] if project else [])
     if as_json:
         print_json(made)
     else:

@@ -13,6 +13,7 @@ from leasehold.cli.reading.times import format_ago, format_moment, parse_span
 from leasehold.cli.session.completion import complete_node
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
+from leasehold.cli.session.near_names import remark_on_projects
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.secret_files import Out, private_file
 
@@ -80,6 +81,7 @@ def create(
         "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
     }
     with private_file(out) as file:
+        remark_on_projects(service, fields["projects"])
         made = service.create_token(**fields)
         what = f"token {made['token_id']} of {subject}"
         _show_secret(made, made["token"], what, file=file, as_json=as_json)

@@ -155,6 +155,12 @@ def check_budgets(state: ControlState, transaction: Transaction) -> None:
         _judge(state, transaction, project, found.get(project))
 
 
+def says_of(part: float, limits: ProjectLimits | None) -> str:
+    """Return what is said of a budget of which a part is used: spent, warned, or nothing."""
+    warning = None if limits is None else limits.budget_warning
+    return "spent" if part >= 1.0 else "warned" if part >= (warning or WARNING) else ""
+
+
 #: The history's event for each new state of a project's budget.
 TOLD: Final = {"spent": "budget_spent", "warned": "budget_warning", "": "budget_free"}
 
@@ -163,12 +169,11 @@ def _judge(
     state: ControlState, transaction: Transaction, project: str, spent: Spending | None
 ) -> None:
     part = 0.0 if spent is None else spent.part
-    stops, stopped = part >= 1.0, project in state.jobs.stopped
     limits = state.jobs.limits.get(project)
-    warning = None if limits is None else limits.budget_warning
+    says = says_of(part, limits)
+    stops, stopped = says == "spent", project in state.jobs.stopped
     if stops != stopped:
         _stop_or_resume(state, transaction, project, stops=stops)
-    says = "spent" if stops else "warned" if part >= (warning or WARNING) else ""
     told = state.budgets.told.get(project, "")
     if says == told:
         return

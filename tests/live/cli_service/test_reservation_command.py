@@ -37,6 +37,18 @@ def test_a_reservation_is_made_shown_and_given_up(scheduler, leasehold):
     assert leasehold("reservation", "show", "class").code != 0
 
 
+def test_a_slip_of_the_pen_in_a_name_is_remarked_upon(scheduler, leasehold):
+    leasehold("project", "set", "vision", "--weight", "2")
+    said = "leasehold: no project 'vison' has limits or active jobs; did you mean 'vision'?\n"
+    assert leasehold(*ADD, "--project", "vison").err == said
+    assert leasehold("reservation", "delete", "class").code == 0
+    assert leasehold("token", "create", "ann", "--project", "vison").err.startswith(said)
+    assert "did you mean" not in leasehold(*ADD, "--project", "new").err
+    ran = leasehold("project", "set", "vision", "--max-workers", "v1000=2")
+    assert ran.err == "leasehold: no node has workers of type 'v1000'; did you mean 'v100'?\n"
+    assert leasehold("project", "set", "vision", "--max-workers", "v100=2").err == ""
+
+
 def test_what_cannot_be_is_refused(scheduler, leasehold):
     for words, said in (
         (ADD, "the owner is missing; give --project, --user or --job"),

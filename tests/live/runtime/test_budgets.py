@@ -93,6 +93,21 @@ def test_a_project_stops_within_a_round_of_its_budget(live, restarts, preemptibl
     live(story, nodes=FOUR)
 
 
+def test_a_budget_that_is_used_up_within_a_round_is_spent_at_once(live):
+    async def story(stage):
+        await budget(stage, 3.0)
+        await stage.job("job", project="p", total_steps=1e6)
+        await stage.wait(2)
+        assert shown(stage).budget.state == "ok"
+        for _ in range(3):
+            await stage.wait(1)
+            budget_now = shown(stage).budget
+            assert (budget_now.part >= 1.0) == (budget_now.state == "spent")
+        assert budget_now.part > 1.0
+
+    live(story, nodes=FOUR)
+
+
 def test_a_raised_budget_lets_jobs_go_on_and_none_lifts_it(live):
     async def story(stage):
         await budget(stage, 30.0)
