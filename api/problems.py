@@ -239,6 +239,8 @@ _SAID: Final[Mapping[str, str]] = {
 }
 
 
+#: Fields that may be given alone or as a list -> what they must be.
+_ONE_OR_MORE: Final = {"scale_factor": "must be a whole number, or a list of them"}
 #: Option of ``leasehold submit``, or a usual word for it -> the field of a job.
 _OF_OPTIONS: Final = {
     known.flag.strip("-").replace("-", "_"): known.name for known in JOB_FIELDS if known.flag
@@ -350,6 +352,8 @@ def _words(error: Mapping[str, Any], path: Sequence[Any]) -> str:
         return "must not be empty"
     if error["type"] == "string_pattern_mismatch":
         return IN_WORDS[error["ctx"]["pattern"]]
+    if error["type"] == "list_type" and path and path[-1] in _ONE_OR_MORE:
+        return _ONE_OR_MORE[path[-1]]
     ours = _SAID.get(error["type"])
     if ours is not None:
         return ours.format_map(_Limits(error.get("ctx", {})))

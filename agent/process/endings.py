@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from scheduler.domain.lease_life import EndReason
+from scheduler.domain.lease_life import EndReason, words_of_code
 from scheduler.protocol.desired import LEFT_EARLY
 
 if TYPE_CHECKING:
@@ -63,13 +63,4 @@ def _failure(code: int, ending: Mapping[str, object]) -> tuple[EndReason, str]:
         return EndReason.OOM, f"killed for lack of host memory ({seen})"
     if ending["memory_error"]:
         return EndReason.OOM, "stderr ends with an out-of-memory error"
-    if code < 0:
-        return EndReason.FAILED, f"ended by {_signal_name(-code)}"
-    return EndReason.FAILED, f"exit code {code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return EndReason.FAILED, words_of_code(code)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
+
+#: Most kinds of jobs that a warning names.
+_MOST_KINDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,11 +45,15 @@ def counted_classes(
         counts &= np.isfinite(coefficient) & (coefficient > 0)
     if counts.all():
         return counts, ()
-    out = classes.problem.job_number[~counts[classes.class_of]]
-    shown = ", ".join(str(n) for n in out[:5]) + (", ..." if len(out) > 5 else "")
+    out = ~counts[classes.class_of]
+    profiles = (classes.problem.table.profiles[p] for p in np.unique(classes.problem.profile[out]))
+    kinds = list(
+        dict.fromkeys(f"'{p.job_type}' at scale factor {p.scale_factor}" for p in profiles)
+    )
+    shown = ", ".join(kinds[:_MOST_KINDS]) + (", ..." if len(kinds) > _MOST_KINDS else "")
     warning = (
-        f"{len(out)} jobs receive nothing, because no configuration that fits the workers in "
-        f"service makes progress: job numbers {shown}"
+        f"{out.sum()} jobs receive nothing, because no configuration that fits the workers in "
+        f"service makes progress: of type {shown}"
     )
     return counts, (warning,)
 

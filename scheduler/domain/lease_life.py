@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import signal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -118,3 +119,13 @@ class RevokeReason(enum.StrEnum):
 ABRUPT: Final = frozenset({RevokeReason.CANCEL, RevokeReason.WORKER_LOST})
 #: Revocations that a user asked for; they count against no limit of retries.
 ASKED_FOR: Final = frozenset({RevokeReason.CANCEL, RevokeReason.HOLD, RevokeReason.REQUEUE})
+
+
+def words_of_code(code: int) -> str:
+    """Return how a process ended: its exit code, or the signal -code that ended it."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"

@@ -55,6 +55,7 @@ from scheduler.views.explain import (
     explain,
     explain_ended,
     keeps_nothing,
+    with_deadline,
 )
 from scheduler.views.explain_history import with_history
 from scheduler.views.history_kinds import EventKind
@@ -466,6 +467,7 @@ class LiveService(ClusterAdmin):
             explanation = await self._forecaster.add_times(
                 self._driver.copied, explanation, changed_s=self._changed_s
             )
+            explanation = with_deadline(explanation, row.deadline_s)
         return explanation
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:

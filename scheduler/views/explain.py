@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -271,6 +272,15 @@ def explain_ended(row: JobRow) -> Explanation:
     return Explanation(
         job_id=row.job_id, status=row.status, reason=None, message=message, unblocks=unblocks
     )
+
+
+def with_deadline(explanation: Explanation, deadline_s: float | None) -> Explanation:
+    """Say beside a forecast that the job's deadline comes first."""
+    completes_s = explanation.completes_s
+    if completes_s is None or deadline_s is None or completes_s <= deadline_s:
+        return explanation
+    words = f"after its deadline, {explanation.forecast}"
+    return replace(explanation, forecast=words)
 
 
 def _deadline_words(view: PublishedState, record: JobRecord) -> str:

@@ -9,7 +9,7 @@ from scheduler.control.leases.launches import LONG_LAUNCHES
 from scheduler.control.state.jobs import ENDED
 from scheduler.domain.facts.troubles import REMEDIES, Trouble
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease_life import EndReason
+from scheduler.domain.lease_life import EndReason, words_of_code
 from scheduler.engine.limits.reservations import RELEASED
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 from scheduler.views.explain import SOMEBODY
@@ -170,7 +170,7 @@ def last_end(explanation: Explanation, store: Store) -> Explanation:
 def _with_last_words(explanation: Explanation, end: Mapping[str, object]) -> Explanation:
     """Add the agent's message about the end of a failed job's last lease."""
     code = end.get("exit_code")
-    said = end.get("message") or ("" if code is None else f"exit code {code}")
+    said = end.get("message") or ("" if not isinstance(code, int) else words_of_code(code))
     if not said:
         return explanation
     return replace(explanation, message=f"{explanation.message}; its last attempt: {said}")

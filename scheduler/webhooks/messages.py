@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from scheduler.domain.lease_life import words_of_code
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ def _sentence(row: HistoryRow, job: JobRow | None) -> str:
         parts.append(row.subject)
     figures = row.figures
     reasons = [str(figures["reason"])] if figures.get("reason") else []
-    if figures.get("exit_code") is not None:
-        reasons.append(f"exit code {figures['exit_code']}")
+    if isinstance(code := figures.get("exit_code"), int):
+        reasons.append(words_of_code(code))
     why = ", ".join(reasons)
     if why:
         parts.append(why[:_LONGEST_TEXT])

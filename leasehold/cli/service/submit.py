@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import typer
@@ -322,20 +323,31 @@ def _tell_new_project(
 
 
 def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
+    """Print the ids of the jobs, and once for each job what its elements were refused for."""
+    refused: Counter[tuple[str, ...]] = Counter()
     for result in results:
         if result["job_id"]:
             typer.echo(result["job_id"])
             if not result["created"]:
                 print_remark(f"{result['job_id']} was submitted before under this client id")
         else:
-            _show_refusal(result["index"], result["error"], wordings)
+            refused[_refusal(result["index"], result["error"], wordings)] += 1
+    for words, count in refused.items():
+        _tell_refusal(words, count)
 
 
-def _show_refusal(index: int, problem: dict[str, Any], wordings: Sequence[Wording]) -> None:
-    wording = wordings[index]
-    print_remark(f"job {index} was not taken: {detail_of(problem, wording)}")
-    for line in field_lines(problem, wording):
+def _tell_refusal(words: tuple[str, ...], count: int = 1) -> None:
+    said, *lines = words
+    print_remark(said + (f" ({count} elements)" if count > 1 else ""))
+    for line in lines:
         typer.echo(f"  {line}", err=True)
+
+
+def _refusal(index: int, problem: dict[str, Any], wordings: Sequence[Wording]) -> tuple[str, ...]:
+    """Return why a job was refused, and a line for each of its fields that is wrong."""
+    which = "the job" if len(wordings) == 1 else f"job {index}"
+    detail = detail_of(problem, wordings[index])
+    return (f"{which} was not taken: {detail}", *field_lines(problem, wordings[index]))
 
 
 def _try(
@@ -359,7 +371,7 @@ def _try(
     else:
         for job, item in zip(jobs, items, strict=True):
             if item["error"]:
-                _show_refusal(item["index"], item["error"], wordings)
+                _tell_refusal(_refusal(item["index"], item["error"], wordings))
             else:
                 _show_fit(str(job.get("name", "")), item["fit"])
     codes = [code for item in items if (code := _code_of_trial(item))]

@@ -30,6 +30,8 @@ _MOMENTS: Final = frozenset({"deadline_s", "from_s", "until_s"})
 def format_figures(data: dict[str, Any]) -> str:
     """Write the data of a history line on one line, moments as people read them."""
     shown = data | {name: format_moment(data[name]) for name in _MOMENTS & data.keys()}
+    if isinstance(workers := data.get("workers"), list):  # their numbers say little to people
+        shown["workers"] = len(workers)
     reason = data.get("reason")
     if isinstance(reason, str) and "_" in reason:  # an identifier, not a user's own word
         shown["reason"] = reason_in_words(reason)

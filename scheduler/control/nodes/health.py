@@ -20,7 +20,7 @@ from scheduler.control.state.node_evidence import LASTING, MOST_FAULTS, PASSING,
 from scheduler.control.state.nodes import Doubt
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import Trouble, trouble_of
-from scheduler.domain.lease_life import EndReason
+from scheduler.domain.lease_life import EndReason, words_of_code
 from scheduler.engine.events.on_leases import GOT_ON_S
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def note_end(
         state.health.sudden.pop(name, None)
     if category is None or live.revoked or not state.settings.quarantine_after:
         return
-    said = end.message or (f"exit code {end.exit_code}" if end.exit_code is not None else "")
+    said = end.message or ("" if end.exit_code is None else words_of_code(end.exit_code))
     said = said[:LONGEST_SAID]
     fault = JobFailure(job_id=job_id, at_s=transaction.now_s, category=category.value, said=said)
     if category is Category.NODE_FAULT and trouble in _OWN:

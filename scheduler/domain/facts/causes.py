@@ -250,6 +250,8 @@ class Cause:
         told = _WITH_RIVAL.get(self.ground, "") if self.rival else ""
         if told and fact and self.rival == self.subject:
             return f"{fact} and {told.removeprefix('{rival} ')}"
+        if self.ground is Ground.TURN and self.lag_s is not None and self.lag_s < 1.0:
+            told = "it is its turn"  # it would not be behind
         told = (told or _GROUNDS[self.ground]).format(
             rival=_named(self.rival, self.rival_project),
             where=self.worker_type or "the other workers",

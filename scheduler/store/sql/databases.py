@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
@@ -103,11 +104,26 @@ def _connect_sqlite(url: URL) -> Engine:
             f"Python has SQLite {sqlite3.sqlite_version} here, and "
             f"{'.'.join(map(str, LEAST_SQLITE))} is needed; install a newer one or take PostgreSQL"
         )
+    _check_folder(url.database or "")
     _make_private(url.database or "")
     engine = create_engine(url, connect_args={"timeout": LOCK_TIMEOUT_S})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _check_folder(path: str) -> None:
+    """Refuse a database that cannot be made; SQLite would name neither file nor folder.
+
+    Raises:
+        StoreUnavailableError: its folder does not exist.
+    """
+    folder = Path(path).absolute().parent
+    if not path.startswith("file:") and not folder.is_dir():
+        raise StoreUnavailableError(
+            f"the database '{path}' cannot be made: there is no folder '{folder}'; make it, or "
+            "name another file"
+        )
 
 
 def _make_private(path: str) -> None:

@@ -113,6 +113,14 @@ def test_worker_counts_that_disagree_are_refused(user: Any, given: Any, said: st
     assert said in answer.json()["errors"][0]["problem"]
 
 
+@pytest.mark.parametrize("given", ["two", 1.5, {}])
+def test_a_number_of_workers_is_a_number_or_a_list_of_them(user: Any, given: Any) -> None:
+    answer = user.post("/v1/jobs", json=JOB | {"scale_factor": given})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["problem"] == "must be a whole number, or a list of them"
+
+
 def test_nothing_is_made_up_for_a_job_that_says_nothing_of_its_length(user: Any) -> None:
     user.submit()
     spec = user.get("/v1/jobs/job-1").json()["spec"]

@@ -187,6 +187,14 @@ def test_every_bad_field_is_named_on_a_line_of_its_own(scheduler, leasehold, tmp
         assert any(line.startswith(f"  {field}") for line in lines[1:]), (field, lines)
 
 
+def test_elements_of_an_array_are_refused_in_one_line(scheduler, leasehold):
+    ran = leasehold("submit", "--workers", "500", "--array", "3", "--", "x")
+    assert (ran.code, ran.out) == (6, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith("leasehold: the job was not taken: needs 500 workers")
+    assert line.endswith(" (3 elements)")
+
+
 def test_a_bad_job_of_a_file_does_not_spoil_the_others(scheduler, leasehold, tmp_path):
     file = tmp_path / "jobs.yaml"
     file.write_text("- {name: a, command: [x]}\n- {name: b, command: [x], cpus: -1}\n")

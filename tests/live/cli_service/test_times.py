@@ -147,3 +147,7 @@ def test_times_in_the_history_are_written_as_people_read_them(name):
 def test_the_identifier_of_an_end_is_written_in_words():
     assert format_figures({"reason": "too_many_node_fault"}) == "reason=too many node faults"
     assert format_figures({"reason": "idle"}) == "reason=idle", "a user's own word"
+
+
+def test_the_workers_of_a_lease_are_counted_in_the_history():
+    assert format_figures({"workers": [0, 3], "nodes": ["n"]}) == "workers=2 nodes=n"

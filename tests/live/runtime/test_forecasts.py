@@ -143,6 +143,20 @@ def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_time
     live(story)
 
 
+def test_a_forecast_after_the_deadline_is_marked(live, in_this_process):
+    async def story(stage):
+        stage.service._forecaster = SimulatedForecaster(stage.clock)
+        for name, deadline_s in (("early", 5.0), ("late", 500.0)):
+            await stage.job(name, total_steps=20.0, deadline_s=stage.clock.now_s() + deadline_s)
+        await stage.wait(1)
+        told = [(await stage.explanation(name)).forecast for name in ("early", "late")]
+        assert told[0] == f"after its deadline, {told[1]}"
+        assert told[1].startswith("by a replay")
+        stage.service._forecaster.close()
+
+    live(story, nodes={"n0": ("v100", "v100")})
+
+
 def asked(stage):
     return ForecastInput(control=stage.control.copied(), now_s=stage.clock.now_s())
 

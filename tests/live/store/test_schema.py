@@ -67,8 +67,11 @@ def test_a_database_of_another_kind_is_refused(url: str, complaint: str) -> None
 
 
 def test_a_database_out_of_reach_is_reported(tmp_path: Path) -> None:
-    for url in (f"sqlite:///{tmp_path}/no/such.db", f"postgresql://x@/y?host={tmp_path}"):
-        with pytest.raises(StoreUnavailableError, match="cannot be used now"):
+    for url, said in (
+        (f"sqlite:///{tmp_path}/no/x.db", f"'{tmp_path}/no/x.db' cannot be made: .* no folder"),
+        (f"postgresql://x@/y?host={tmp_path}", "cannot be used now"),
+    ):
+        with pytest.raises(StoreUnavailableError, match=said):
             SqlStore.open(url)
 
 

@@ -191,7 +191,7 @@ def test_one_job_on_one_worker_gets_all_of_it():
 def test_a_job_that_nothing_can_run_gets_nothing_and_is_named():
     table = make_table([[4.0], [8.0]], scale_factor=[1, 9])
     classes = ClassProblem.build(make_problem(table, capacity=[2]))
-    two = np.ones(2)
+    kind, two = table.profiles[1].job_type, np.ones(2)
     for family in (
         MaxMin(coefficient=np.array([1.0, np.inf])),
         WeightedSum(coefficient=np.array([1.0, np.nan])),
@@ -201,7 +201,7 @@ def test_a_job_that_nothing_can_run_gets_nothing_and_is_named():
         answer = solve_family(family, classes)
         assert answer.x == pytest.approx(np.array([[1.0], [0.0]]), rel=1e-6)
         assert "1 jobs receive nothing" in answer.warnings[0]
-        assert answer.warnings[0].endswith("job numbers 1")
+        assert answer.warnings[0].endswith(f"of type '{kind}' at scale factor 9")
 
 
 def test_nothing_at_all_can_run():

@@ -16,6 +16,7 @@ from scheduler.domain.lease_life import (
     PhaseWatch,
     RevokeReason,
     may_become,
+    words_of_code,
 )
 from scheduler.errors import InvariantError
 from scheduler.protocol import reports
@@ -93,3 +94,14 @@ def test_the_names_of_0_2_0_work_with_a_warning():
         with pytest.warns(DeprecationWarning, match=now):
             assert getattr(module, name) is today
     assert not hasattr(lease, "Ended")
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    (0, "exit code 0"),
+    (3, "exit code 3"),
+    (143, "exit code 143"),
+    (-15, "ended by SIGTERM"),
+    (-63, "ended by signal 63"),
+])  # fmt: skip
+def test_a_negative_code_is_told_as_the_signal_that_it_stands_for(code, words):
+    assert words_of_code(code) == words

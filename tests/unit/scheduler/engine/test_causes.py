@@ -8,7 +8,7 @@ from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import Node
 from scheduler.domain.facts import commands as do
 from scheduler.domain.facts import events as ev
-from scheduler.domain.facts.causes import FactKind, Ground
+from scheduler.domain.facts.causes import Cause, FactKind, Ground
 from scheduler.domain.problem import Entity
 from scheduler.engine.settings import EngineSettings
 
@@ -193,3 +193,13 @@ def test_a_cause_is_the_same_after_a_restart(stage, job):
     shell.restart()  # compares all that follows with the engine that goes on
     shell.run(until_s=shell.now + 40.0)
     assert told(shell, do.GrantLease)[-1] == ("c", before)
+
+
+@pytest.mark.parametrize(("lag_s", "words"), [
+    (100.0, "it is its turn (else 100 s behind its share)"),
+    (0.4, "it is its turn"),
+    (-6.0, "it is its turn"),
+])  # fmt: skip
+def test_a_turn_tells_by_how_much_a_job_would_be_behind_and_not_ahead(lag_s, words):
+    cause = Cause(fact=FactKind.ROUND, round_number=3, ground=Ground.TURN, lag_s=lag_s)
+    assert cause.words() == f"in round 3: {words}"
