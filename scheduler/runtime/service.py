@@ -101,6 +101,9 @@ STARTING = (
     "starting: the planning of rounds is compiled; this takes up to a minute after an installation"
 )
 RECOVERING = "recovering"
+STANDS_BY = "another scheduler leads"
+#: The same, as long as no leader was seen to renew.
+LOOKS = "no scheduler is known to lead; this one does in a while if none shows itself"
 #: The wait between two tries to lead with a clock that is behind the stored entries.
 CLOCK_AGAIN_S = 5.0
 _NOT_READY = frozenset({STARTING, RECOVERING})
@@ -232,7 +235,7 @@ class LiveService(ClusterAdmin):
         """Stand by, lead, and stand by again, until cancelled."""
         await asyncio.to_thread(warm_up)
         while True:
-            self._problem, self._takeover.leads_on = "another scheduler leads", False
+            self._problem, self._takeover.leads_on = STANDS_BY, False
             token = await self._keeper.wait_to_lead()
             try:
                 await lead_in_terms(self._lead, token, self._keeper.retake, self._note_failed_turn)
@@ -593,6 +596,8 @@ class LiveService(ClusterAdmin):
         own = "" if leading else self._problem
         # The keeper's writes are small, and may succeed even if those of an entry fail.
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
+        if own == STANDS_BY and not self._keeper.leader_address:
+            own = "" if away else LOOKS
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else state_views.policy_problem(self._driver.view)
         clock = self._behind or clock_warning(self._clock)

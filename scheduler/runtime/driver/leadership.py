@@ -56,6 +56,8 @@ class LeaderKeeper:
         #: the leader as last seen, and since when it is the same, on that clock.
         self._seen: Leadership | None = None
         self._seen_s = 0.0
+        #: whether it was seen to renew or to take over, which takes two looks.
+        self._seen_alive = self._looked = False
         #: a running attempt to become the leader, if its caller was cancelled.
         self._asked: asyncio.Task[Leadership | None] | None = None
         #: why the last renewal, or read of the leader, failed; None if it did not
@@ -81,10 +83,14 @@ class LeaderKeeper:
 
     @property
     def leader_address(self) -> str:
-        """The leader's address, as last seen; empty if it is not known."""
+        """The leader's address, as last seen; empty if it is not known.
+
+        A leader is known once it was seen to renew. One that is only named in the database may be
+        the leader of another database, of which this one is a restored copy.
+        """
         if self.leading:
             return self.address
-        return self._seen.address if self._seen is not None else ""
+        return self._seen.address if self._seen is not None and self._seen_alive else ""
 
     async def acquire(self) -> int | None:
         """Try once to become the leader.
@@ -105,7 +111,8 @@ class LeaderKeeper:
         asked_s = self._passed_s()
         if seen != self._seen:
             self._note_leader(seen)
-            self._seen, self._seen_s = seen, asked_s
+            self._seen, self._seen_s, self._seen_alive = seen, asked_s, self._looked
+        self._looked = True
         other = seen is not None and seen.holder != self.holder
         if other and asked_s - self._seen_s < self.ttl_s:
             return None

@@ -179,6 +179,24 @@ def test_clocks_that_differ_by_hours_change_nothing(store, off_s):
     asyncio.run(scenario())
 
 
+def test_a_standby_sends_writers_to_a_leader_that_it_saw_renew(store, clock):
+    """The leader that a restored copy of a database names may lead on, with its own database."""
+
+    async def scenario():
+        keeper, standby = make(store, clock), make(store, clock, "beta")
+        await keeper.acquire()
+        waiting = asyncio.create_task(standby.wait_to_lead())
+        await settle()
+        assert standby.leader_address == ""
+        keeping = asyncio.create_task(keeper.keep())
+        await clock.advance_through(1000.0 + TTL_S, settle)
+        assert standby.leader_address == "http://alpha"
+        keeping.cancel()
+        waiting.cancel()
+
+    asyncio.run(scenario())
+
+
 def test_a_standby_takes_over_soon_after_the_leader_fell_silent(store, clock):
     async def scenario():
         await make(store, clock).acquire()
@@ -186,7 +204,7 @@ def test_a_standby_takes_over_soon_after_the_leader_fell_silent(store, clock):
         waiting = asyncio.create_task(standby.wait_to_lead())
         await clock.advance_through(1000.0 + TTL_S - 0.5, settle)
         assert not waiting.done()
-        assert standby.leader_address == "http://alpha"
+        assert standby.leader_address == ""  # it was never seen to renew
         await clock.advance_through(1000.0 + TTL_S * 1.1, settle)
         assert await waiting == store.leader().token
         assert standby.leading
