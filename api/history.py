@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import HistoryRow
     from scheduler.store.protocol import Store
 
-#: Lines that one page reads at most if the caller may see few of them.
+#: Event ids that one page looks through at most if the caller may see few of the lines.
 MOST_READ = 10_000
 #: Jobs with a cached project.
 MOST_PROJECTS = 100_000
@@ -72,9 +72,32 @@ class HistoryReader:
         self, *, after: int, before: int | None = None, descending: bool = False, limit: int
     ) -> tuple[list[HistoryRow], int]:
         """Return lines, and the event id up to which all lines were examined."""
+        if not await in_thread(self._hides_lines):
+            return await self._lines(after, before, descending=descending, limit=limit)
+        # Where reading ends must not depend on lines that the caller may not see: it would tell of
+        # which jobs, people and webhooks there are lines, and when. So it ends at the caller's own
+        # line, or after a number of ids.
+        head = (await in_thread(self.context.store.head)).event_id
+        end = min(head + 1, head + 1 if before is None else before)
+        if descending:
+            first = max(after, end - 1 - MOST_READ)
+        else:
+            first = max(after, await in_thread(self._before_asked))
+            end = min(end, first + 1 + MOST_READ)
+        if end <= first + 1:
+            return [], before if descending and before is not None else after
+        found, last = await self._lines(first, end, descending=descending, limit=limit)
+        if len(found) < limit:
+            last = first + 1 if descending else end - 1
+        return found, last
+
+    async def _lines(
+        self, after: int, before: int | None, *, descending: bool, limit: int
+    ) -> tuple[list[HistoryRow], int]:
+        """Return lines between two ids, and the last id that was read."""
         found: list[HistoryRow] = []
-        looked_at, last = 0, before if descending and before is not None else after
-        while len(found) < limit and looked_at < MOST_READ:
+        last = before if descending and before is not None else after
+        while len(found) < limit:
             query = HistoryQuery(
                 subject_kind=self.wanted.subject_kind,
                 subject=self.wanted.subject,
@@ -84,6 +107,7 @@ class HistoryReader:
                 until_s=self.wanted.until_s,
                 after_id=after,
                 before_id=before,
+                without=() if self.principal.has(Role.ADMIN) else SECRET_KINDS,
                 descending=descending,
                 limit=MAX_LIMIT if self._is_filtered() else limit,
             )
@@ -94,7 +118,6 @@ class HistoryReader:
                     found.append(seen)
                     if len(found) == limit:
                         break
-            looked_at += len(rows)
             if len(rows) < query.limit:
                 break
             after, before = (after, last) if descending else (last, before)
@@ -103,16 +126,29 @@ class HistoryReader:
     def _is_filtered(self) -> bool:
         return bool(self.principal.projects or self.wanted.project)
 
+    def _hides_lines(self) -> bool:
+        """Return whether there may be lines in what is asked for that the caller does not see."""
+        if not self._is_filtered():
+            return False
+        if self.wanted.subject_kind != "job" or not self.wanted.subject:
+            return True
+        project = _project(self.context.store, self.wanted.subject)
+        return project is None or not self._is_asked(project)
+
+    def _before_asked(self) -> int:
+        """Return an id before all lines of the wanted time, which spares reading older ones."""
+        if self.wanted.since_s is None:
+            return 0
+        rows = self.context.store.history(HistoryQuery(since_s=self.wanted.since_s, limit=1))
+        return rows[0].event_id - 1 if rows else 0
+
     def _read(self, query: HistoryQuery) -> list[tuple[HistoryRow, HistoryRow | None]]:
         """Return lines, each with the part that the caller may see."""
         rows = self.context.store.history(query)
         if not self._is_filtered():
-            return [(row, row if self._may_read(row) else None) for row in rows]
+            return [(row, row) for row in rows]
         projects = self._projects_of(rows)
         return [(row, self._shown(row, projects)) for row in rows]
-
-    def _may_read(self, row: HistoryRow) -> bool:
-        return row.subject_kind not in SECRET_KINDS or self.principal.has(Role.ADMIN)
 
     def _projects_of(self, rows: Sequence[HistoryRow]) -> dict[str, str]:
         """Return the projects of the jobs that lines name; other threads may do so at once."""
@@ -131,8 +167,6 @@ class HistoryReader:
         def concerns(job_id: str) -> bool:
             return job_id in projects and self._is_asked(projects[job_id])
 
-        if not self._may_read(row):
-            return None
         if row.subject_kind == "job":
             return row if concerns(row.subject) else None
         if row.subject_kind == "project":

@@ -95,6 +95,7 @@ class HistoryQuery:
         until_s: only lines before that time, or None.
         after_id: only lines with a larger event id, so that a stream can be resumed.
         before_id: only lines with a smaller event id, or None.
+        without: kinds of subjects to leave out.
         descending: newest first.
         limit: the most lines.
     """
@@ -107,6 +108,7 @@ class HistoryQuery:
     until_s: float | None = None
     after_id: int = 0
     before_id: int | None = None
+    without: tuple[str, ...] = ()
     descending: bool = False
     limit: int = 100
 

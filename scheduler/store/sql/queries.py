@@ -138,6 +138,8 @@ class SqlQueries:
             statement = statement.where(_HISTORY.subject == query.subject)
         if query.kinds:
             statement = statement.where(_HISTORY.kind.in_(query.kinds))
+        if query.without:
+            statement = statement.where(_HISTORY.subject_kind.not_in(query.without))
         if query.actor:
             statement = statement.where(_HISTORY.actor == query.actor)
         if query.since_s is not None:

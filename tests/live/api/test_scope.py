@@ -244,6 +244,56 @@ def test_a_page_of_little_visible_history_goes_on_where_it_ended(
     assert [e["subject"] for e in older["events"]] == own[1::-1]
 
 
+@pytest.mark.parametrize("way", ["", "&descending=true", "&after=1", "&descending=true&before=9"])
+def test_a_page_ends_where_it_would_end_if_nothing_foreign_were_there(
+    daemon: Any, ann: Any, foreign: str, way: str
+) -> None:
+    admin = daemon.caller("admin", subject="root")
+    admin.post(f"/v1/jobs/{foreign}/hold")
+    token = admin.post("/v1/tokens", json={"subject": "eve", "role": "viewer"}).json()["token_id"]
+    hook = {"name": "hook", "url": "https://1.1.1.1/x", "on": ["job_failed"], "project": "speech"}
+    assert admin.post("/v1/webhooks", json=hook).status_code == 201
+    admin.put("/v1/projects/speech", json={"weight": 2.0})
+    for there, not_there in (
+        (f"subject={foreign}", "subject=job-999"),
+        (f"subject_kind=job&subject={foreign}", "subject_kind=job&subject=job-999"),
+        (f"subject_kind=token&subject={token}", "subject_kind=token&subject=t-000000000000"),
+        ("subject_kind=webhook&subject=speech/hook", "subject_kind=webhook&subject=none"),
+        ("subject=speech", "subject=none"),
+        ("actor=bob", "actor=nobody"),
+        ("kind=job_held", "kind=job_failed"),
+    ):
+        for asker in (ann, daemon.caller("viewer", projects=("language",))):
+            told = [asker.get(f"/v1/events?{words}{way}").json() for words in (there, not_there)]
+            assert told[0] == told[1], (there, told)
+            assert told[0]["events"] == []
+
+
+def test_a_page_of_history_goes_on_through_more_ids_than_it_looks_through_at_once(
+    daemon: Any, ann: Any, foreign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.history.MOST_READ", 7)
+    own = [ann.submit(project="vision")]
+    for _ in range(15):
+        daemon.caller("operator").post(f"/v1/jobs/{foreign}/hold")
+        daemon.caller("operator").post(f"/v1/jobs/{foreign}/release")
+    own.append(ann.submit(project="vision"))
+    for way in ("", "&since_s=0"):
+        after, seen = 0, []
+        while (page := ann.get(f"/v1/events?after={after}{way}").json())["last_event_id"] != after:
+            seen += [event["subject"] for event in page["events"]]
+            after = page["last_event_id"]
+        assert seen == own
+        assert after == daemon.service.store.head().event_id
+    before, seen = 10_000, []
+    while (page := ann.get(f"/v1/events?descending=true&before={before}").json())[
+        "last_event_id"
+    ] != before:
+        seen += [event["subject"] for event in page["events"]]
+        before = page["last_event_id"]
+    assert seen == own[::-1]
+
+
 def test_a_confined_token_submits_to_its_projects_only(daemon: Any, ann: Any) -> None:
     assert ann.post("/v1/jobs", json=JOB | {"project": "speech"}).status_code == 403
     batch = ann.post(

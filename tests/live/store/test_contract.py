@@ -256,6 +256,7 @@ def test_lines_of_history_are_numbered_as_they_become_visible(store: Store) -> N
     assert lines(store, descending=True, before_id=4, limit=2) == [3, 2]
     assert lines(store, subject_kind="job", subject="job-2") == [4, 5]
     assert lines(store, kinds=("job_started", "node_drained")) == [2, 3, 5]
+    assert lines(store, without=("node", "policy")) == [1, 2, 4, 5]
     assert store.history(HistoryQuery(subject_kind="node")) == (
         dataclasses.replace(drained, event_id=3),
     )

@@ -533,6 +533,7 @@ def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:
         query.subject_kind in ("", row.subject_kind)
         and query.subject in ("", row.subject)
         and (not query.kinds or row.kind in query.kinds)
+        and row.subject_kind not in query.without
         and query.actor in ("", row.actor)
         and (query.since_s is None or row.at_s >= query.since_s)
         and (query.until_s is None or row.at_s < query.until_s)
