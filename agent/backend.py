@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.link.port import Link
     from agent.reconcile import Action, HeldLease
     from scheduler.domain.lease_life import LeasePhase
-    from scheduler.protocol.desired import DesiredExec, DesiredImage
+    from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport
 
 
@@ -71,6 +71,10 @@ class Backend(Protocol):
             whether the backend brings the code to its jobs itself. If not, such a lease is started
             once its code lies unpacked in the agent's folder.
         """
+        ...
+
+    def owner_of(self, lease: DesiredLease) -> int | None:
+        """Return the uid that uploaded code is given to; None: it stays the agent's."""
         ...
 
     def place(self) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from agent.link.port import Link
     from agent.reconcile import Action, WantedLease
+    from scheduler.protocol.desired import DesiredLease
 
 R = TypeVar("R", bound=LeaseRecord)
 
@@ -37,6 +38,10 @@ class IsolatedBackend(ABC, Generic[R]):
     def bring_code(self, link: Link) -> bool:  # noqa: ARG002
         """Leave it to the loop to unpack uploaded code before a lease is started; see Backend."""
         return False
+
+    def owner_of(self, lease: DesiredLease) -> int | None:  # noqa: ARG002
+        """Return None: jobs run as the agent does; see Backend."""
+        return None
 
     def perform(self, action: Action) -> None:
         """Perform, or begin, an action of the reconciliation; takes milliseconds at most."""

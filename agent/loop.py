@@ -103,7 +103,13 @@ class Agent:
         self._trees = (
             None
             if self._backend.bring_code(link)
-            else Trees(link, state_dir / TREES, self._news.set)
+            # A plugin for the release before has no owner_of.
+            else Trees(
+                link,
+                state_dir / TREES,
+                self._news.set,
+                owner_of=getattr(self._backend, "owner_of", lambda _lease: None),
+            )
         )
         self._execs = ExecRunner(link, self._backend.run_beside)
         self._view = DesiredView()

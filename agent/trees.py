@@ -39,10 +39,18 @@ class Trees:
         link: to the scheduler.
         folder: private; a folder per lease.
         on_change: called when there is news of one.
+        owner_of: returns the uid of a lease's job; None: the agent's.
     """
 
-    def __init__(self, link: Link, folder: Path, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        folder: Path,
+        on_change: Callable[[], None],
+        owner_of: Callable[[DesiredLease], int | None] = lambda _lease: None,
+    ) -> None:
         self._link, self._folder, self._on_change = link, folder, on_change
+        self._owner_of = owner_of
         self._fetching: dict[int, asyncio.Task[None]] = {}
         #: lease -> why its code cannot be had; empty: it is here.
         self._found: dict[int, str] = {}
@@ -95,19 +103,8 @@ class Trees:
             shutil.rmtree(folder)
         folder.mkdir(parents=True, mode=0o700)
         unpack_tree(archive, folder)
-
-
-def hand_over(tree: Path, folder: Path, uid: int | None) -> None:
-    """Move a tree to its job's working directory, and change its owner to the job.
-
-    Args:
-        tree: a tree that no job could reach so far; it holds no links.
-        folder: the new place, on the same disk.
-        uid: of the job; None: the agent's.
-    """
-    if uid is not None:
-        for path, folders, files in os.walk(tree):
-            for name in (*folders, *files):
-                os.chown(Path(path, name), uid, uid, follow_symlinks=False)
-        os.chown(tree, uid, uid)
-    tree.rename(folder)
+        if (uid := self._owner_of(lease)) is not None:
+            for path, folders, files in os.walk(folder):  # no job reaches it so far: no links
+                for name in (*folders, *files):
+                    os.chown(Path(path, name), uid, uid, follow_symlinks=False)
+            os.chown(folder, uid, uid)

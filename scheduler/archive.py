@@ -89,13 +89,19 @@ def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]
             for count, member in enumerate(tar, 1):
                 path = _checked_path(member)
                 unpacked += member.size
-                if count > MOST_ENTRIES or unpacked > MOST_UNPACKED_BYTES:
-                    raise InputError(_TOO_LARGE)
-                above = set(path.parents) - {PurePosixPath()}
-                if path in files or (member.isreg() and path in folders) or above & files:
+                if path in files or (member.isreg() and path in folders):
                     raise InputError(f"the upload has '{path}' twice")
+                for above in path.parents[:-1]:  # nearest first; the last one is the tree
+                    if above in folders:
+                        break
+                    if above in files:
+                        raise InputError(f"the upload has '{above}' twice")
+                    folders.add(above)
                 (files if member.isreg() else folders).add(path)
-                folders |= above
+                if max(count, len(files) + len(folders)) > MOST_ENTRIES:
+                    raise InputError(_TOO_LARGE)
+                if unpacked > MOST_UNPACKED_BYTES:
+                    raise InputError(_TOO_LARGE)
                 yield tar, member
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
         raise InputError(f"the upload is no tar file that gzip has compressed: {error}") from error

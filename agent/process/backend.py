@@ -204,6 +204,10 @@ class ProcessBackend(IsolatedBackend[Record]):
             self._reap(pid)
         return tuple(record.held() for _, record in sorted(self._records.items()))
 
+    def owner_of(self, lease: DesiredLease) -> int | None:
+        """Return the uid of a lease's job; None if jobs are not confined."""
+        return None if self._confinement is None else lease.uid
+
     def reports(self) -> tuple[LeaseReport, ...]:
         """Return every lease for the scheduler, ascending by id."""
         return tuple(record.safe_report() for _, record in sorted(self._records.items()))
@@ -297,7 +301,7 @@ class ProcessBackend(IsolatedBackend[Record]):
                 "lease %d runs as root: the scheduler, of an earlier release, gives it no uid",
                 lease.lease_id,
             )
-        uid = None if confinement is None else lease.uid
+        uid = self.owner_of(lease)
         lease = self._work.settled(lease, uid)
         record = self._new_record(replace(wanted, lease=lease), started_s=time.time())
         folder, path, socket = record.folder, record.folder.path, self._endpoint.path
@@ -524,9 +528,7 @@ class ProcessBackend(IsolatedBackend[Record]):
         record = self._records.pop(lease_id)
         self._endpoint.dismiss(lease_id)
         self._matching.drop(lease_id)
-        if record.uid is not None:
-            discard_folder(record.folder.path, self._state_dir / "rubbish")
-        shutil.rmtree(record.folder.path, ignore_errors=True)
+        discard_folder(record.folder.path, self._state_dir / "rubbish")
         others = {record.lease.working_dir for record in self._records.values()}
         self._work.leave(Path(record.lease.working_dir), others)
         logs = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from agent.process.cells.confinement import discard_folder
-from agent.trees import TREES, hand_over
+from agent.trees import TREES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,7 +44,7 @@ class WorkFolders:
     def settled(self, lease: DesiredLease, uid: int | None) -> DesiredLease:
         """Return the lease with a working directory: a job that names none has one per node."""
         if lease.upload:
-            return replace(lease, working_dir=str(self._place_tree(lease, uid)))
+            return replace(lease, working_dir=str(self._place_tree(lease)))
         if lease.working_dir:
             return lease
         name = quote(lease.job_id, safe="").replace(".", "%2E")
@@ -57,10 +57,10 @@ class WorkFolders:
                 os.chown(folder, uid, uid)
         return replace(lease, working_dir=str(folder))
 
-    def _place_tree(self, lease: DesiredLease, uid: int | None) -> Path:
+    def _place_tree(self, lease: DesiredLease) -> Path:
         """Return the folder with the code that a lease is started in, which is its own."""
         folder = self.folder / f"{lease.lease_id}{TREE}"
-        hand_over(self._state_dir / TREES / str(lease.lease_id), folder, uid)
+        (self._state_dir / TREES / str(lease.lease_id)).rename(folder)
         return folder
 
     def leave(self, folder: Path, others: Collection[str]) -> None:

@@ -41,6 +41,9 @@ ATTACKS = {
     "is a device": archive_of(("x", {"type": tarfile.BLKTYPE, "devmajor": 8})),
     "is a bomb": archive_of(("x", {}), content=bytes(70 * 2**20)),
     "has too many files": archive_of(*((f"f{n}", {}) for n in range(10_001)), content=b""),
+    "has too many folders that it does not name": archive_of(
+        *((f"{n}/" + "a/" * 250 + "f", {}) for n in range(60)), content=b""
+    ),
     "is no archive": gzip.compress(b"x" * 5000),
 }
 

@@ -205,8 +205,11 @@ def discard_folder(folder: Path, rubbish: Path) -> None:
 
 
 def _empty(rubbish: Path) -> None:
-    for path in rubbish.iterdir():
-        shutil.rmtree(path, ignore_errors=True)
+    # Not by shutil.rmtree, which calls itself for each folder within a folder: a job may make more
+    # of them than Python takes.
+    if paths := list(rubbish.iterdir()):
+        command = ["rm", "-rf", "--", *map(str, paths)]
+        subprocess.run(command, capture_output=True, check=False)  # noqa: S603  paths of our own
 
 
 def user_name(uid: int) -> str:

@@ -347,6 +347,22 @@ def test_what_a_job_leaves_in_its_folders_goes_with_the_lease(node):
     run(main())
 
 
+@confined
+def test_folders_in_folders_without_end_keep_nothing_from_being_deleted(node):
+    nest = "cd /tmp; for n in $(seq 1500); do mkdir d && cd d || exit 1; done"
+
+    async def main():
+        node.want(node.script(1, nest))
+        async with node.here():
+            report = await node.until(lambda: node.ended(1), 60)
+            assert report.reason is EndReason.COMPLETED, report
+            (node.state_dir / "rubbish" / "older").mkdir(parents=True)
+            node.want()
+            await node.until(lambda: not list((node.state_dir / "rubbish").iterdir()))
+
+    run(main())
+
+
 # -- folders of other users
 # -------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import tarfile
 
 import pytest
 
-from agent.trees import Trees, hand_over
+from agent.trees import Trees
 from scheduler.archive import digest_of
 from scheduler.errors import InputError
 from scheduler.protocol.desired import DesiredLease, desired_from_dict, to_dict
@@ -52,12 +53,12 @@ class Link:
         return answer
 
 
-def fetched(folder, wanted, *answers):
+def fetched(folder, wanted, *answers, **options):
     """Return what became of a lease's code."""
 
     async def scene():
         news = asyncio.Event()
-        trees = Trees(Link(*answers), folder, news.set)
+        trees = Trees(Link(*answers), folder, news.set, **options)
         assert trees.fault(wanted) is None
         async with asyncio.timeout(60):
             await news.wait()
@@ -71,8 +72,14 @@ def test_code_is_unpacked_into_a_folder_of_its_own(tmp_path):
     (tmp_path / "7" / "left").touch()  # of an agent that ended meanwhile
     assert fetched(tmp_path, lease(), CODE) == ""
     assert [path.name for path in (tmp_path / "7").iterdir()] == ["train.py"]
-    hand_over(tmp_path / "7", tmp_path / "work", None)
-    assert (tmp_path / "work" / "train.py").read_bytes() == b"x"
+    assert (tmp_path / "7" / "train.py").read_bytes() == b"x"
+
+
+def test_code_is_given_to_its_job_before_the_lease_begins(tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid, **_: given.update({path: (uid, gid)}))
+    assert fetched(tmp_path, lease(), CODE, owner_of=lambda _lease: 1234) == ""
+    assert given == dict.fromkeys((tmp_path / "7", tmp_path / "7" / "train.py"), (1234, 1234))
 
 
 @pytest.mark.parametrize("trouble", [ConnectionError("away"), PermissionError("wrong token")])
