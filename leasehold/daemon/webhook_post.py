@@ -96,6 +96,8 @@ class WebPost:
             return Posted(problem=str(error))
         except TimeoutError:
             return Posted(problem=f"no answer within {self._timeout_s:g} s")
+        except httpx.ProtocolError:  # its text holds what the other side sent
+            return Posted(problem="its answer is not HTTP")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError) as error:
             words = " ".join(str(error).split()) or type(error).__name__
             return Posted(problem=f"it cannot be reached: {words[:200]}")

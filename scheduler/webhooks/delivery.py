@@ -41,6 +41,7 @@ from scheduler.webhooks.webhooks import (
     WebhookState,
     WebhookView,
     key_of,
+    place_of,
     stored_webhooks,
 )
 
@@ -235,7 +236,7 @@ class Webhooks:
                 on=on,
                 project=project,
                 template=template,
-                place="/".join(url.split("/")[:3]),
+                place=place_of(url),
                 sealed=self._box.seal({"url": url, "secret": secret}, DEFINED + key),
                 created_s=now_s,
                 actor=actor,

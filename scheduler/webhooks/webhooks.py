@@ -7,6 +7,7 @@ are.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 #: Prefixes of the rows' keys, before the webhook's key.
 DEFINED: Final = "webhook/"
 STANDS: Final = "webhook_state/"
+_PLACE: Final = re.compile(r"[^/?#]*(//[^/?#]*)?")
 #: The most webhooks in all, and of one user without the operator role.
 MOST, MOST_OF_ONE = 100, 10
 NO_KEY: Final = (
@@ -109,6 +111,11 @@ class NoPost:
         """Do nothing."""
 
 
+def place_of(url: str) -> str:
+    """Return scheme and host of an address; the rest may be secret, with a slash or without."""
+    return _PLACE.match(url)[0]  # type: ignore[index]  # it matches any text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
     """The definition of a webhook.
@@ -156,6 +163,7 @@ class Webhook:
         value = row.value | {"key": row.key.removeprefix(DEFINED)}
         known = {f.name: value[f.name] for f in fields(cls)}
         known |= {"on": tuple(value["on"]), "template": Template(value["template"])}
+        known["place"] = place_of(value["place"])  # the release before left a query there
         return cls(**known)
 
 

@@ -21,7 +21,7 @@ from leasehold.daemon import webhook_post
 from leasehold.daemon.webhook_post import WebPost, is_public
 from leasehold_testing.receivers import answering, receiving
 from scheduler.errors import InputError
-from scheduler.webhooks.webhooks import MOST_OF_ONE
+from scheduler.webhooks.webhooks import MOST_OF_ONE, place_of
 
 pytestmark = pytest.mark.redteam
 
@@ -207,6 +207,25 @@ def test_a_head_without_end_is_not_taken_in():
     posted, took_s, _ = attacked(headers, timeout_s=20.0)
     assert posted.problem
     assert took_s < 15
+
+
+@pytest.mark.parametrize(
+    "said", [b"line1 secret\r\n\r\n", b"SSH-2.0-secret\r\n", b"\0\1secret\n\n"]
+)
+def test_what_a_service_sends_that_is_not_http_is_not_told(said):
+    async def speak(writer):
+        writer.write(said)
+        await writer.drain()
+
+    posted, _, _ = attacked(speak, timeout_s=5.0)
+    assert posted.status is None
+    assert posted.problem
+    assert "secret" not in posted.problem
+
+
+def test_only_scheme_and_host_of_an_address_are_shown():
+    for rest in ("", "/", "/a/b", "?token=x", "#x", "/?a", "?a/b"):
+        assert place_of(f"https://hooks.example.com:8443{rest}") == "https://hooks.example.com:8443"
 
 
 def test_the_environment_s_proxy_is_not_asked(monkeypatch):
