@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 from dataclasses import dataclass, field
@@ -187,7 +188,7 @@ class Cell:
             return (
                 f"checkpoint_dir {path} cannot be made by uid {self.uid}, as which jobs of "
                 f"{self.whose} run: {error.strerror}; make it, and `chown {self.uid}:{self.uid} "
-                f"{path}`"
+                f"{shlex.quote(str(path))}`"
             )
         why = "" if os.access(path, os.R_OK | os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
         if not why:
@@ -203,7 +204,7 @@ class Cell:
             whose = f", which belongs to uid {path.stat().st_uid},"
         return (
             f"{path}{whose} cannot be used by uid {self.uid}, as which jobs of {self.whose} run: "
-            f"{why}; `chown -R {self.uid}:{self.uid} {path}` gives it to them"
+            f"{why}; `chown -R {self.uid}:{self.uid} {shlex.quote(str(path))}` gives it to them"
         )
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Bytes and fields of a request's head, and bytes of its target.
 MOST_HEAD_BYTES, MOST_FIELDS, MOST_TARGET_BYTES = 65_536, 200, 16_384
+_LONG_HEAD = f"the request's head is larger than {MOST_HEAD_BYTES} bytes"
+#: Bytes around the name and value of a field: ``: `` and the end of the line.
+_AROUND = 4
 #: Requests that may be sent ahead of their answers.
 MOST_AHEAD = 16
 #: Time to send a refusal.
@@ -128,7 +131,7 @@ class GuardedProtocol(HttpToolsProtocol):
         before, self._head_bytes = self._head_bytes, self._head_bytes + len(data)
         if self._stage is Stage.HEAD and before > MOST_HEAD_BYTES:
             self._keeper.has_all(self)
-            self._refuse(431, f"the request's head is larger than {MOST_HEAD_BYTES} bytes")
+            self._refuse(431, _LONG_HEAD)
             return
         super().data_received(data)
 
@@ -170,7 +173,10 @@ class GuardedProtocol(HttpToolsProtocol):
             raise ValueError(f"more than {MOST_AHEAD} requests were sent ahead of their answers")
         kept = self.url.startswith(_KEPT_FOR)
         refusal: ASGIApp | None = None
-        if len(self.headers) > MOST_FIELDS:
+        head_bytes = len(self.url) + sum(len(n) + len(v) + _AROUND for n, v in self.headers)
+        if head_bytes > MOST_HEAD_BYTES:
+            refusal = _Refusal(431, _LONG_HEAD)
+        elif len(self.headers) > MOST_FIELDS:
             refusal = _Refusal(431, f"the request's head has more than {MOST_FIELDS} fields")
         elif len(self.url) > MOST_TARGET_BYTES:
             refusal = _Refusal(414, f"the address is longer than {MOST_TARGET_BYTES} bytes")

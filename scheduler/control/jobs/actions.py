@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from scheduler.control.facts.requests import Acted, JobAction
 from scheduler.control.facts.specs import missed_deadline, spec_from_json
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import JobRow
+
+
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def act_on_jobs(
@@ -51,15 +56,28 @@ def try_act(
     rows: Mapping[str, JobRow],
 ) -> tuple[Acted, ...]:
     """Return the result that ``act_on_jobs`` would have, and change nothing."""
-    return tuple(_checked(state, job_id, action, rows.get(job_id)) for job_id in job_ids)
+    back: Counter[str] = Counter()  # project -> jobs that would be active again
+    results = []
+    for job_id in job_ids:
+        row = rows.get(job_id)
+        acted = _checked(state, job_id, action, row, more=back)
+        if acted.changed and row is not None and job_id not in state.jobs.by_id:
+            back[row.project] += 1
+        results.append(acted)
+    return tuple(results)
 
 
 def _checked(
-    state: ControlState | PublishedState, job_id: str, action: JobAction, row: JobRow | None
+    state: ControlState | PublishedState,
+    job_id: str,
+    action: JobAction,
+    row: JobRow | None,
+    *,
+    more: Mapping[str, int] = _NONE,
 ) -> Acted:
     record = state.jobs.by_id.get(job_id)
     if record is None:
-        return _check_ended(state, job_id, action, row)
+        return _check_ended(state, job_id, action, row, more)
     may = {
         JobAction.CANCEL: True,
         JobAction.HOLD: record.status is not JobStatus.HELD,
@@ -99,7 +117,11 @@ def _act(
 
 
 def _check_ended(
-    state: ControlState | PublishedState, job_id: str, action: JobAction, row: JobRow | None
+    state: ControlState | PublishedState,
+    job_id: str,
+    action: JobAction,
+    row: JobRow | None,
+    more: Mapping[str, int],
 ) -> Acted:
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
@@ -116,8 +138,9 @@ def _check_ended(
             error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
         )
     limits = state.jobs.limits.get(row.project)
-    if limits is not None and (wide := broken_rule(limits, spec_from_json(row.spec), row.weight)):
-        return Acted(job_id=job_id, code="quota", error=wide)
+    wide = broken_rule(limits, spec_from_json(row.spec), row.weight)
+    if full := wide or state.jobs.too_many_jobs(row.project, more.get(row.project, 0) + 1):
+        return Acted(job_id=job_id, code="quota", error=full)
     return Acted(job_id=job_id, changed=True)
 
 

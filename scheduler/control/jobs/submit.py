@@ -211,11 +211,8 @@ def _over_quota(state: ControlState | PublishedState, spec: JobSpec) -> str:
     limits = state.jobs.limits.get(spec.project)
     if limits is None:
         return ""
-    if state.jobs.over_jobs(spec.project) is not None:
-        return (
-            f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that have not "
-            f"ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more"
-        )
+    if full := state.jobs.too_many_jobs(spec.project):
+        return full
     return too_many_workers(limits, spec, _able_types(state, spec)) or broken_rule(
         limits, spec, spec.weight
     )

@@ -234,12 +234,15 @@ class JobBook:
             self._count(record, -1)
         return record
 
-    def over_jobs(self, project: str, more: int = 1) -> ProjectLimits | None:
-        """Return the project's limits if it may not have that many more jobs."""
-        limits = self.limits.get(project)
-        if limits is None or limits.max_jobs is None:
-            return None
-        return limits if self.active.get(project, 0) + more > limits.max_jobs else None
+    def too_many_jobs(self, project: str, more: int = 1) -> str:
+        """Return why a project may not have that many more jobs; empty if it may."""
+        limits, active = self.limits.get(project), self.active.get(project, 0)
+        if limits is None or limits.max_jobs is None or active + more <= limits.max_jobs:
+            return ""
+        return (
+            f"project '{project}' has {active} jobs that have not ended, and may have "
+            f"{limits.max_jobs}; wait, cancel some, or ask for more"
+        )
 
     def parked_reason(self, record: JobRecord) -> WaitReason | None:
         """Return why a job may not go to the engine now; None if it may."""

@@ -339,6 +339,10 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(make_config, d
                     wire.send(b"X-Pad: " + b"x" * 60_000 + b"\r\n")
                     await asyncio.wait_for(wire.writer.drain(), 60)
             await wire.rest()  # the refusal itself may be lost in the reset
+            large = await Wire.to(running.url)
+            large.send(HEAD + b"X-Pad: " + b"x" * 66_000 + b"\r\n\r\n")
+            assert (await large.rest()).startswith(b"HTTP/1.1 431 ")
+            large.close()
             many = await Wire.to(running.url)
             many.send(HEAD + b"X: 1\r\n" * 300 + b"\r\n")
             assert (await many.rest()).startswith(b"HTTP/1.1 431 ")

@@ -297,6 +297,24 @@ def test_a_project_over_its_quota_of_jobs_is_told_so_and_over_workers_waits(live
     live(story, nodes={"n0": ("v100",) * 4})
 
 
+def test_jobs_that_have_ended_come_back_as_far_as_the_quota_of_jobs_allows(live):
+    async def story(stage):
+        limits = ProjectLimits(project="p", max_jobs=2)
+        names = ("a", "b", "c")
+        for name in names:
+            await stage.job(name, project="p")
+        await stage.act(JobAction.CANCEL, *names)
+        await stage.wait(1)
+        await stage.do(stage.service.set_project(limits, actor="boss"))
+        for dry_run in (True, False):
+            results = await stage.act(JobAction.REQUEUE, *names, dry_run=dry_run)
+            assert [one.changed for one in results] == [True, True, False], dry_run
+            assert results[2].code == "quota"
+            assert "has 2 jobs that have not ended, and may have 2" in results[2].error or dry_run
+
+    live(story)
+
+
 def test_jobs_stay_within_what_their_project_may_use(live):
     async def story(stage):
         service = stage.service
