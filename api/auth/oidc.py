@@ -144,7 +144,7 @@ class Provider:
         expires_s = self._check_times(claims)
         name = claims.get(settings.subject_claim)
         subject = f"{settings.subject_prefix}{name}"
-        if not isinstance(name, str) or not _NAME.fullmatch(subject):
+        if not isinstance(name, str) or not name or not _NAME.fullmatch(subject):
             _refuse(
                 f"its claim '{settings.subject_claim}' is no name of letters, digits and ._@+-; "
                 "an operator may choose another claim (oidc.subject_claim)"

@@ -23,6 +23,8 @@ _UNITS: Final = {word: seconds for seconds, words in _WORDS.items() for word in 
 _PIECE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)")
 #: A bare number of this size, some four months, is rather a date, or a time since the epoch.
 _NO_SPAN: Final = 1e7
+#: A bare number that may be meant as a year.
+_YEAR: Final = re.compile(r"(19|20|21|30)\d\d")
 
 
 def parse_span(text: str, *, name: str) -> float:
@@ -107,6 +109,11 @@ def _moment(text: str, now_s: float, sign: float, name: str) -> float | None:
             raise InputError(
                 f"{name} is '{text}', which could be seconds from now, seconds since 1970, or a "
                 "date; give a span such as 2h, or a time such as 2026-08-01T18:00+02:00"
+            )
+        if _YEAR.fullmatch(text.strip()):
+            raise InputError(
+                f"{name} is '{text}', which could be seconds or a year; give {text.strip()}s, or "
+                "a time such as 2026-08-01T18:00+02:00"
             )
         found_s = now_s + sign * span_s
     if found_s > LATEST_S:

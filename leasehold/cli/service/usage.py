@@ -84,6 +84,8 @@ def usage(
     now_s = time.time()
     begin = _SINCE if since is None else since
     since_s = parse_past(begin, now_s=now_s, name="--since")
+    if since_s > now_s and until is None:
+        raise InputError(f"--since is '{begin}', which is still to come; give a time that is past")
     query: ShowUsageQuery = {
         "by": keys,  # type: ignore[typeddict-item]  # checked above
         "since_s": since_s,

@@ -428,6 +428,7 @@ def test_folders_that_cannot_be_used_are_named(node):
         3: ({"checkpoint_dir": str(closed / "c")}, f"checkpoint_dir {closed}/c cannot be made by"),
         4: ({"checkpoint_dir": "/tmp/x/../c"}, "checkpoint_dir /tmp/c lies in /tmp, and each"),
         5: ({"working_dir": str(node.state_dir)}, "lies in the agent's own folder"),
+        6: ({"checkpoint_dir": f"{closed}/x`id`"}, f"`chown {ANN}:{ANN} '{closed}/x`id`'`"),
     }
 
     async def main():

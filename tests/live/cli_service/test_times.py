@@ -67,6 +67,7 @@ def in_berlin(monkeypatch):
     ("1796000000.5", "seconds from now, seconds since 1970, or a date"),
     ("20261224", "seconds from now, seconds since 1970, or a date"),
     ("202612241800", "seconds from now, seconds since 1970, or a date"),
+    ("2026", "could be seconds or a year; give 2026s, or a time such as"),
     ("2027-03-28T02:30", "skip that time; give another one, or one with its zone"),
     ("2026-10-25 02:30", "twice; give 2026-10-25T02:30:00+02:00 or 2026-10-25T02:30:00+01:00"),
 ])  # fmt: skip

@@ -173,6 +173,12 @@ def test_shared_secrets_small_keys_and_too_many_are_passed_over():
     assert "curve" not in world.provider._keys
 
 
+@pytest.mark.parametrize("name", ["", " ", None, 5, [], "a b", "ann\n"])
+def test_a_person_without_a_name_is_nobody(name):
+    world = World()
+    assert "its claim 'sub' is no name" in world.ask(world.token(sub=name)).why
+
+
 @pytest.mark.parametrize("more", [{"use": "enc"}, {"alg": "RS512"}])
 def test_a_key_for_something_else_signs_no_tokens(more):
     world = World()
