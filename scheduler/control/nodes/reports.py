@@ -391,7 +391,7 @@ def _take_lease(
     member.ran |= lease.state is LeasePhase.RUNNING
     member.ran |= lease.exit_code is not None or lease.launch_s is not None
     if lease.state is not LeasePhase.STARTING and live.running_s is None:
-        live.running_s = transaction.now_s
+        live.running_s = live.lease.start_s if live.restored else transaction.now_s
     if member.rank == 0:
         take_steps(
             state,

@@ -306,7 +306,7 @@ def _restore_launches(state: ControlState, store: Store) -> None:
     first step that is reported now may lie before the restart.
     """
     for live in state.leases.by_id.values():
-        live.first_step_noted = live.launch_timed = True
+        live.first_step_noted = live.launch_timed = live.restored = True
     query = HistoryQuery(kinds=("lease_launched",), descending=True, limit=MAX_LIMIT)
     for row in store.history(query):
         known = state.leases.by_id.get(row.data["lease"])

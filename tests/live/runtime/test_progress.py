@@ -5,6 +5,7 @@ import math
 import pytest
 
 from scheduler.control.facts.requests import JobAction, PolicyChoice
+from scheduler.control.leases.progress import steps_now
 from scheduler.domain.lease_life import EndReason
 from scheduler.operator_settings import LearningSettings
 from simulator.world.nodes import Mishap
@@ -56,6 +57,27 @@ def test_run_time_counts_on_from_what_an_earlier_attempt_has_kept(live):
         await stage.wait(1)
         kept = [row.steps_done for row in stage.store.attempts("job")[:2]]
         assert kept == pytest.approx([8.0, 16.0], abs=1.0)
+
+    live(story)
+
+
+@pytest.mark.parametrize("work", [{"duration_s": 100.0}, {"total_steps": 100.0}])
+def test_run_time_counts_on_over_restarts_of_the_scheduler(live, work):
+    async def story(stage):
+        stage.world.totals["job"] = 100.0
+        stage.world.silent.add("job")
+        await stage.job(**{"total_steps": None, "throughputs": {"v100": 1.0}} | work)
+        for ran_s in (20.0, 40.0, 60.0):
+            await stage.wait(20)
+            await stage.restart()
+            await stage.wait(1)
+            await stage.crash()
+            await stage.start()
+            await stage.wait(1)
+            (lease,) = stage.state.leases.by_id.values()
+            done = steps_now(stage.state, lease, now_s=stage.clock.now_s())
+            assert done == pytest.approx(stage.clock.now_s() - lease.lease.start_s, abs=0.5)
+            assert done >= ran_s
 
     live(story)
 
