@@ -127,7 +127,7 @@ class HistoryReader:
         return bool(self.principal.projects or self.wanted.project)
 
     def _hides_lines(self) -> bool:
-        """Return whether there may be lines in what is asked for that the caller does not see."""
+        """Return whether the filter may match lines that the caller does not see."""
         if not self._is_filtered():
             return False
         if self.wanted.subject_kind != "job" or not self.wanted.subject:

@@ -239,7 +239,7 @@ _SAID: Final[Mapping[str, str]] = {
 }
 
 
-#: Fields that may be given alone or as a list -> what they must be.
+#: Fields that hold one value or a list -> the form of their values.
 _ONE_OR_MORE: Final = {"scale_factor": "must be a whole number, or a list of them"}
 #: Option of ``leasehold submit``, or a usual word for it -> the field of a job.
 _OF_OPTIONS: Final = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.errors import ClusterError, InputError
+from scheduler.protocol.bounds import MOST_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,9 +99,14 @@ def declare_workers(spec: str) -> Inventory:
     """Declare workers: ``v100:4`` or ``v100:2,p100:2``.
 
     Raises:
-        ClusterError: the spec is malformed.
+        ClusterError: the spec is malformed, or has more workers than a node may report.
     """
     cluster = parse_cluster_spec(spec, named="--worker")
+    count = sum(len(node.workers) for node in cluster.nodes)
+    if count > MOST_WORKERS:
+        raise ClusterError(
+            f"--worker '{spec}' has {count} workers; a node has at most {MOST_WORKERS}"
+        )
     names = [name for node in cluster.nodes for name in node.workers]
     return Inventory(
         workers=tuple(

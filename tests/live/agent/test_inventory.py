@@ -159,6 +159,8 @@ def test_declared_workers_are_numbered_through():
         inventory.environment([7])
     with pytest.raises(ClusterError, match="--worker 'v100': 'v100' is not type:count"):
         declare_workers("v100")
+    with pytest.raises(ClusterError, match="has 100000 workers; a node has at most 4096"):
+        declare_workers("v100:100000")
 
 
 def test_type_names_are_short_and_lower_case():
