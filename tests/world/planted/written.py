@@ -255,7 +255,7 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "s07",
         BUDGETS,
-        "    stops, stopped = part >= 1.0, project in state.jobs.stopped\n",
+        '    stops, stopped = says == "spent", project in state.jobs.stopped\n',
         "    stops, stopped = part >= 1.6, project in state.jobs.stopped\n",
         "a budget is left to run over",
     ),
