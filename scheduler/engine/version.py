@@ -7,4 +7,4 @@ from typing import Final
 #: Increased by every change after which the engine answers some inputs with other commands. A start
 #: replays only journal entries of its own version, see ``adoption``. Entries of releases without a
 #: version count as 0.
-DECIDER: Final = 12
+DECIDER: Final = 13

@@ -342,18 +342,21 @@ def _pick(
         return tuple(sorted(own))
     cost = _costs(state, rule)
     node_of = state.fleet.node_of
+    alike = state.fleet.type_of == state.fleet.type_of[open_to][0]
+    size_of = np.bincount(node_of[state.fleet.in_service & ~state.fleet.cordoned & alike])
     near = {int(node_of[w]) for w in own}
     nodes: dict[int, list[int]] = {}
     for worker in np.flatnonzero(open_to).tolist():
         nodes.setdefault(int(node_of[worker]), []).append(worker)
 
     def worth(node: int) -> tuple[float, ...]:
-        workers = nodes[node]
-        whole = len(workers) <= need
-        firm = sum(cost[w] == _FIRM for w in workers)
-        size = -len(workers) if whole else len(workers)
-        held = sum(cost[w] for w in workers) / len(workers)
-        return (node not in near, firm > 0, not whole, size, held, node)
+        costs = sorted(cost[w] for w in nodes[node])[:need]
+        firm, held = _FIRM in costs, sum(costs) / len(costs)
+        # The rest of a node, of which others have reserved a part, is no whole node.
+        whole = int(size_of[node]) == len(nodes[node]) <= need
+        if whole:
+            return (node not in near, firm, False, -len(nodes[node]), held, node)
+        return (node not in near, firm, True, held, len(nodes[node]), node)
 
     for node in sorted(nodes, key=worth):
         workers = sorted(nodes[node], key=lambda w: (cost[w], w))

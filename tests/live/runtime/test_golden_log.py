@@ -88,7 +88,9 @@ DAYS = {
     7: "80b653b8f630ddff71501ad295cb248ba00d7fd8c7ad68894f6ad3003c9867de",
     8: "ed7e5ae4db437b47730d40eba909db3166ecb6b2255cdba1e09b013c070e50c9",
     **dict.fromkeys((9, 10), "d808b22416729f02df835527cab4df98d065d9b1c9638cd6eb24f63406000ca3"),
-    **dict.fromkeys((11, 12), "5a3b594fcc4f01a4e62cd7a7a1fd13752959b419b1e1bef6b60d38f2bd4cea17"),
+    **dict.fromkeys(
+        (11, 12, 13), "5a3b594fcc4f01a4e62cd7a7a1fd13752959b419b1e1bef6b60d38f2bd4cea17"
+    ),
 }
 
 

@@ -178,6 +178,21 @@ def test_workers_that_a_job_cannot_leave_are_not_chosen(start, job):
     assert not held & set(shell.engine.reservations.workers["vision"])
 
 
+@pytest.mark.parametrize("held_by", [0, 5])
+def test_idle_workers_are_reserved_before_those_of_a_running_job(start, job, held_by):
+    """Each reservation takes the rest of a node, which is no whole node any more."""
+    shell = start("type-0:8")
+    for n in range(held_by + 1):
+        shell.submit(job(f"job-{n}", 1e6 if n == held_by else 1.0))
+    shell.run(until_s=50.0)
+    (held,) = shell.running()[f"job-{held_by}"]
+    rules = [reservation(f"r{n}", workers=1) for n in range(7)]
+    for n in range(7):
+        reserve(shell, *rules[: n + 1])
+    chosen = [shell.engine.reservations.workers[rule.name] for rule in rules]
+    assert sorted(w for workers in chosen for w in workers) == sorted({*range(8)} - {held})
+
+
 def test_a_reservation_moves_off_a_lost_node_and_says_what_it_lacks(start, job):
     shell = start("type-0:12")
     shell.submit(job("other"))
