@@ -29,6 +29,9 @@ _log = logging.getLogger("leasehold.service")
 #: An agent of the previous release would start a job without its uploaded code. In this folder,
 #: which does not exist, the start fails and shows why.
 NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
+#: The same if a job's secret variables cannot be sent, and its node may run it already. A node that
+#: does not run it fails to start it.
+NEEDS_SECRETS = "/nonexistent/secret-variables-cannot-be-sent"
 #: Ports for rank 0 of a gang; below the range from which systems choose ports themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
 #: Fields that change between two answers while a lease lasts.
@@ -127,7 +130,9 @@ class DesiredSets:
         try:
             lease = _desired(view, live, member, now_s)
             if kept := view.jobs.by_id[live.lease.job_id].spec.secret_env:
-                lease = replace(lease, secret_env=self._opened(kept, lease.job_id, hindrance))
+                lease = self._with_secrets(
+                    lease, kept, hindrance, runs=member.seen or live.restored
+                )
             plain = lease_to_send(lease)
             for name in _PASSING:
                 del plain[name]
@@ -138,6 +143,23 @@ class DesiredSets:
                 _log.error("job '%s': %s", live.lease.job_id, why)
                 self._untold(live.lease.lease_id, member.node, why)
             return None
+
+    def _with_secrets(
+        self, lease: DesiredLease, kept: Mapping[str, str], hindrance: str, *, runs: bool
+    ) -> DesiredLease:
+        """Return a lease with its job's secret variables.
+
+        If they cannot be sent, a lease that its node may hold already goes on without them.
+
+        Raises:
+            InputError: they cannot be sent, and the node does not hold the lease yet.
+        """
+        try:
+            return replace(lease, secret_env=self._opened(kept, lease.job_id, hindrance))
+        except InputError:
+            if not runs:
+                raise
+            return replace(lease, working_dir=NEEDS_SECRETS)
 
     def _opened(self, kept: Mapping[str, str], job_id: str, hindrance: str) -> Mapping[str, str]:
         if hindrance:

@@ -97,10 +97,10 @@ def live(tmp_path, monkeypatch):
     """Return a function that runs a story: nodes, settings, and events."""
     monkeypatch.setattr("scheduler.runtime.driver.driver.COMMIT_RETRY_LEAST_S", 0.0)
 
-    def play(story, *, nodes=None, engine=None, store=None, **settings):
+    def play(story, *, nodes=None, engine=None, store=None, box=None, **settings):
         async def happen():
             chosen = replace(SETTINGS, engine=replace(ENGINE, **engine or {}), **settings)
-            stage = Story(tmp_path, chosen, store=store or ShakyStore())
+            stage = Story(tmp_path, chosen, store=store or ShakyStore(), box=box)
             for name, types in (nodes if nodes is not None else {"n0": ("v100",)}).items():
                 stage.add_node(name, *types)
             await stage.start()
