@@ -8,11 +8,13 @@ import math
 import re
 import socket
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from api.auth.identity import ALGORITHMS, is_safe_url, parse_grant
+from leasehold.config.certificates import end_in_words
 from leasehold.config.secret_files import read_given_token
 from leasehold.config.sources import mask_secrets
 from policies.registry import make_policy
@@ -122,6 +124,9 @@ def remarks_on(config: object, origins: Mapping[str, str]) -> Iterator[str]:
             f"may be silent for {LEAST_TIMEOUT_S / 2:g} s when all is well; give "
             f"{LEAST_TIMEOUT_S:g} s or more, or let agents report more often (times.report_every_s)"
         )
+    cert = getattr(getattr(config, "server", None), "tls_cert", None)
+    if cert is not None and (ends := end_in_words(cert, now=datetime.now(UTC))):
+        yield f"{origins['server.tls_cert']}: server.tls_cert: {ends}"
 
 
 def check_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 import ssl
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+
+from leasehold.config.certificates import SOON, end_in_words, valid_until
 
 _log = logging.getLogger("leasehold.daemon")
 
@@ -29,10 +32,13 @@ class CertificateReloader:
     key: str
     _loaded: tuple[object, ...] = field(init=False)
     _refused: tuple[object, ...] | None = field(default=None, init=False)
+    _until: datetime | None = field(init=False)
+    _told: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Note the files that the server has loaded."""
-        self._loaded = self._files()
+        self._loaded, self._until = self._files(), valid_until(self.certificate)
+        self._tell_end()
 
     def look(self) -> None:
         """Load the pair if a file has changed; keep the old pair if the new one cannot be used.
@@ -41,8 +47,12 @@ class CertificateReloader:
         """
         files = self._files()
         if files == self._loaded:
+            self._tell_end()
             return
+        until, now = valid_until(self.certificate), datetime.now(UTC)
         try:
+            if until is not None and until <= now < (self._until or now):
+                raise ValueError(f"it ended at {until.isoformat(timespec='minutes')}")  # noqa: TRY301
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
             self.context.load_cert_chain(self.certificate, self.key)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -56,8 +66,19 @@ class CertificateReloader:
                 )
             self._refused = files
             return
-        self._loaded, self._refused = files, None
+        self._loaded, self._refused, self._until, self._told = files, None, until, ""
         _log.info("the certificate '%s' has changed and was loaded", self.certificate)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Log once that the certificate ends soon, and once that it has ended."""
+        now = datetime.now(UTC)
+        if self._until is None or self._until > now + SOON:
+            return
+        state = "ended" if self._until <= now else "ends"
+        if state != self._told and (words := end_in_words(self.certificate, now=now)):
+            _log.warning("the certificate %s", words)
+        self._told = state
 
     def _files(self) -> tuple[object, ...]:
         return tuple(_identity(path) for path in (self.certificate, self.key))

@@ -8,12 +8,16 @@ import subprocess
 import httpx
 import pytest
 
+from leasehold.config.load import load_config
+from leasehold.daemon.http.certificate import CertificateReloader
+from leasehold_testing.certificates import write_certificate, write_key
 
-def make_certificate(folder):
+
+def make_certificate(folder, days=30):
     """Make or replace a certificate for 127.0.0.1 and its key; return it as it is sent."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 "
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days {days} "
         f"-keyout {key}.new -out {cert}.new -subj /CN=127.0.0.1 "
         "-addext subjectAltName=IP:127.0.0.1"
     )
@@ -61,3 +65,39 @@ def test_it_speaks_tls_and_shows_a_renewed_certificate(make_config, daemon, tmp_
             await shows(running.url, make_certificate(tmp_path))
 
     asyncio.run(scenario())
+
+
+def test_a_certificate_that_ends_is_told_once_and_one_that_has_ended_is_not_taken(
+    tmp_path, caplog, monkeypatch
+):
+    caplog.set_level("INFO")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = write_key(key)
+    write_certificate(cert, made, for_s=3600.0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    reloader = CertificateReloader(context=context, certificate=str(cert), key=str(key))
+    for _ in range(3):
+        reloader.look()
+    (told,) = caplog.messages
+    assert f"'{cert}' ends at " in told
+    write_certificate(cert, made, for_s=-60.0)
+    for _ in range(3):
+        reloader.look()
+    assert len(caplog.messages) == 2
+    assert "it ended at" in caplog.messages[1]
+    assert "the certificate of before stays" in caplog.messages[1]
+    write_certificate(cert, made)
+    reloader.look()
+    assert len(caplog.messages) == 3
+    assert "was loaded" in caplog.messages[2]
+
+
+@pytest.mark.parametrize(
+    ("for_s", "said"), [(-60.0, "ended at"), (3600.0, "ends at"), (30 * 86_400.0, "")]
+)
+def test_the_check_of_a_configuration_says_when_its_certificate_ends(tmp_path, for_s, said):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    write_certificate(cert, write_key(key), for_s=for_s)
+    flags = {"server.tls_cert": ("--tls-cert", str(cert)), "server.tls_key": ("", str(key))}
+    told = [one for one in load_config(environment={}, flags=flags).warnings if "tls_cert" in one]
+    assert [said in one for one in told] == [True] * bool(said)

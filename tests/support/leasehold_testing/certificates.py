@@ -28,8 +28,10 @@ def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def write_certificate(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Write a certificate of ``localhost`` and 127.0.0.1 with a key to a file."""
+def write_certificate(
+    path: Path, key: ec.EllipticCurvePrivateKey, *, for_s: float = 30 * 86_400.0
+) -> None:
+    """Write a certificate of ``localhost`` and 127.0.0.1, valid for so long, to a file."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     now = dt.datetime.now(dt.UTC)
@@ -40,7 +42,7 @@ def write_certificate(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=2))
+        .not_valid_after(now + dt.timedelta(seconds=for_s))
         .add_extension(x509.SubjectAlternativeName(places), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
