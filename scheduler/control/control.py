@@ -431,7 +431,9 @@ def _note_untold(state: ControlState, _draft: Transaction, fact: LeaseUntold) ->
 
 
 def _skip_leases(state: ControlState, transaction: Transaction, fact: BackupRestored) -> None:
-    last = state.engine.newest_lease + fact.leases
+    first = state.engine.newest_lease
+    last = first + fact.leases
+    state.skipped = first, last
     transaction.emit(ev.LeasesSkipped(last=last))
     transaction.record_event("restored", "scheduler", "", newest_lease=last)
 

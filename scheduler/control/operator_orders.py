@@ -80,7 +80,7 @@ def note_drained(state: ControlState, transaction: Transaction) -> None:
 
 
 def remove_node(state: ControlState, transaction: Transaction, fact: NodeRemoved) -> None:
-    """Remove a node that is lost or drained.
+    """Remove a node that is lost and holds no leases.
 
     Raises:
         NotFoundError: no node has that name.

@@ -22,7 +22,7 @@ QUICK = {
 
 
 @contextlib.asynccontextmanager
-async def running_service(folder, *, after_set_back=False, **settings):
+async def running_service(folder, *, after_set_back=False, after_restore=False, **settings):
     """Run a scheduler; yield it and a client with the administrator's token."""
     texts = QUICK | {key.replace("__", "."): str(value) for key, value in settings.items()}
     config = load_config(
@@ -38,6 +38,7 @@ async def running_service(folder, *, after_set_back=False, **settings):
             version="9.9",
             started=started.set_result,
             after_set_back=after_set_back,
+            after_restore=after_restore,
         )
     )
     await asyncio.wait({task, started}, timeout=60, return_when=asyncio.FIRST_COMPLETED)

@@ -50,7 +50,8 @@ async def until(look, what, folder, seconds=90.0):
         await asyncio.sleep(0.1)
 
 
-def test_a_job_does_not_run_as_another_one_whose_lease_was_lost(tmp_path, caplog):
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_job_does_not_run_as_another_one_whose_lease_was_lost(tmp_path, caplog, restored):
     state, kept = tmp_path / "state", tmp_path / "kept"
     agents = []
 
@@ -79,7 +80,7 @@ def test_a_job_does_not_run_as_another_one_whose_lease_was_lost(tmp_path, caplog
             first = (await admin.get(f"/v1/jobs/{lost}/attempts")).json()["attempts"]
         shutil.rmtree(state)
         shutil.copytree(kept, state)
-        async with running_service(tmp_path, **same) as (running, admin):
+        async with running_service(tmp_path, after_restore=restored, **same) as (running, admin):
             await ready(admin)
             mine = await submit(admin, users["eve"], tmp_path, "mine", 20)
 
@@ -89,8 +90,9 @@ def test_a_job_does_not_run_as_another_one_whose_lease_was_lost(tmp_path, caplog
 
             await until(over, "the second job completes", tmp_path)
             second = (await admin.get(f"/v1/jobs/{mine}/attempts")).json()["attempts"]
-            # The number is the same, and nothing else is.
-            assert first[0]["lease_id"] in {one["lease_id"] for one in second}
+            # The number is the same, and nothing else is; if a backup is told of, not even that.
+            again = first[0]["lease_id"] in {one["lease_id"] for one in second}
+            assert again != restored
             assert (tmp_path / "mine.ran").read_text() == "I am mine\n" * 20
             answer = await admin.get(f"/v1/jobs/{mine}/log", headers=users["eve"])
             assert "I am mine" in answer.text

@@ -105,7 +105,7 @@ class NodeOrdered:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeRemoved:
-    """An operator removes a node that is lost or drained."""
+    """An operator removes a node that is lost."""
 
     node: str
     actor: str

@@ -352,10 +352,12 @@ def _note_lost_entries(state: ControlState, transaction: Transaction, report: No
     whichever node. The lost entries may include the node itself.
     """
     newest, by_id = state.engine.newest_lease, state.leases.by_id
+    first, last = state.skipped
     unknown = [
         lease
         for lease in report.leases
         if lease.lease_id > newest
+        or first < lease.lease_id <= last
         or ((live := by_id.get(lease.lease_id)) and lease.nonce not in {"", live.lease.nonce})
     ]
     jobs = sorted({f"'{lease.job_id}'" for lease in unknown if lease.job_id})

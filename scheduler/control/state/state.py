@@ -88,6 +88,8 @@ class ControlState:
         budgets: the use of projects in this month, if one has a budget.
         owners: the uid of each owner's jobs.
         reservations: name -> reservation, in the order in which they were made.
+        skipped: lease ids after the first and up to the second were skipped when a backup was
+            restored, since leases of later than the backup have some of them.
     """
 
     engine: Engine
@@ -106,6 +108,7 @@ class ControlState:
     launches_due: bool = False
     batches_due: bool = False
     mixed_due: bool = False
+    skipped: tuple[int, int] = (0, 0)
     asked: PolicyChoice | None = None
     next_look_s: float = 0.0
     health: NodeHealth = field(default_factory=NodeHealth)
