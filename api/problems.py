@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -229,8 +230,6 @@ _SAID: Final[Mapping[str, str]] = {
     "mapping_type": "must be names with values",
     "model_type": "must be names with values",
     "model_attributes_type": "must be names with values",
-    "enum": "must be {expected}",
-    "literal_error": "must be {expected}",
     "too_short": "must have at least {min_length} entries, and has {actual_length}",
     "too_long": "must have at most {max_length} entries, and has {actual_length}",
     "string_too_short": "must have at least {min_length} characters",
@@ -239,6 +238,8 @@ _SAID: Final[Mapping[str, str]] = {
 }
 
 
+#: If there are more known words than these, the one that may be meant is named before them.
+_MOST_WORDS: Final = 12
 #: Fields that hold one value or a list -> the form of their values.
 _ONE_OR_MORE: Final = {"scale_factor": "must be a whole number, or a list of them"}
 #: Option of ``leasehold submit``, or a usual word for it -> the field of a job.
@@ -352,9 +353,11 @@ def _words(error: Mapping[str, Any], path: Sequence[Any]) -> str:
         return "must not be empty"
     if error["type"] == "string_pattern_mismatch":
         return IN_WORDS[error["ctx"]["pattern"]]
-    if error["type"] == "list_type" and path and path[-1] in _ONE_OR_MORE:
-        return _ONE_OR_MORE[path[-1]]
     ours = _SAID.get(error["type"])
+    if error["type"] in {"enum", "literal_error"}:
+        ours = _of_words(error)
+    elif error["type"] == "list_type" and path:
+        ours = _ONE_OR_MORE.get(path[-1], ours)
     if ours is not None:
         return ours.format_map(_Limits(error.get("ctx", {})))
     text = str(error["msg"])
@@ -366,6 +369,14 @@ class _Limits(dict[str, Any]):
 
     def __missing__(self, key: str) -> str:
         return ""
+
+
+def _of_words(error: Mapping[str, Any]) -> str:
+    """Return the known words, after the one that may be meant if there are many."""
+    words = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
+    near = difflib.get_close_matches(str(error.get("input")).replace(".", "_"), words, n=1)
+    meant = f"did you mean '{near[0]}'? It " if near and len(words) > _MOST_WORDS else ""
+    return f"{meant}must be {{expected}}"
 
 
 def _no_text(value: Any) -> str:

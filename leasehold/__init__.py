@@ -59,9 +59,6 @@ def __getattr__(name: str) -> object:
 
 def _check_simulator() -> None:
     """Raise an error that names the missing extra for replays, or what hides a package."""
-    from leasehold.cli.guard import check_packages  # noqa: PLC0415  a script may be an ``api.py``
-
-    check_packages()
     try:
         import simulator  # noqa: F401, PLC0415 - which names the extra
     except ModuleNotFoundError as error:
@@ -72,3 +69,6 @@ def _check_simulator() -> None:
             "get it by: pip install 'leasehold-scheduler[simulator]'",
             name="simulator",
         ) from None
+    from leasehold.cli.guard import check_packages  # noqa: PLC0415  a script may be an ``api.py``
+
+    check_packages()

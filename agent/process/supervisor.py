@@ -405,6 +405,9 @@ def _why_not_started(program: str, folder: str, error: Exception) -> str:
     """Return why a process could not be started: its folder, or its program, cannot be used."""
     why = getattr(error, "strerror", None) or str(error)
     if getattr(error, "filename", None) != folder:
+        if isinstance(error, PermissionError) and "/" not in program:
+            # What the system says of one closed folder of PATH, also if no folder has the program.
+            why = "no folder of PATH that the job may read has such a program"
         return f"cannot start {program!r}: {why}"
     if isinstance(error, FileNotFoundError):
         return f"working_dir {folder} is not there; name a folder of the node (-C)"

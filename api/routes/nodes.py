@@ -116,7 +116,7 @@ async def approve_workers(
     response_class=Response,
 )
 async def remove_node(name: Named, context: Ctx, principal: Operator) -> Response:
-    """Forget a node that is lost or drained; 409 while it reports or leases are on it."""
+    """Forget a node that is lost; 409 while it reports or leases are on it."""
     await context.service.remove_node(name, actor=principal.subject)
     return Response(status_code=204)
 

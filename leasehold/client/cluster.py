@@ -83,7 +83,7 @@ class ClusterCalls(Calls):
         return found
 
     async def forget_node(self, name: str) -> None:
-        """Drop a node that is lost or drained."""
+        """Drop a node that is lost."""
         await self.call("DELETE", _node_path(name))
 
     # -- settings ---------------------------------------------------------------------------------

@@ -141,9 +141,10 @@ class WebPost:
         allowed = [self._is_allowed(address) for address in found]
         for address, known in zip(found, allowed, strict=True):
             if not known and not is_public(address):
+                named = "" if url.host == str(address) else f"{url.host} is {address}, and "
                 raise InputError(
-                    f"url: {url.host} is {address}, which is no public address; an operator can "
-                    "allow it in the setting webhooks.allowed_networks"
+                    f"url: {named}{address} is no public address; an operator can allow it in the "
+                    "setting webhooks.allowed_networks"
                 )
         if url.scheme == "http" and not all(allowed):
             raise InputError(

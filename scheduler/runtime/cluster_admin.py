@@ -84,7 +84,7 @@ class ClusterAdmin:
         await self._tell(WorkersApproved(node=name, workers=dict(workers), actor=actor, by=by))
 
     async def remove_node(self, name: str, *, actor: str) -> None:
-        """Remove a node that is lost or drained."""
+        """Remove a node that is lost and holds no leases."""
         await self._tell(NodeRemoved(node=name, actor=actor))
 
     def leases(self) -> tuple[LeaseView, ...]:

@@ -131,7 +131,7 @@ class ClusterService(Protocol):
         ...
 
     async def remove_node(self, name: str, *, actor: str) -> None:
-        """Remove a node that is lost or drained.
+        """Remove a node that is lost and holds no leases.
 
         Raises:
             ConflictError: the node holds leases, or still reports.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SUSPECT = ("\\u0000", "\\ud", "NaN", "Infinity")
 _LONG = re.compile(r"\d{19}")
 #: Letters and digits of the random part of job ids; no two look alike.
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
+LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 #: Random bytes of a job id; so many that all letters are almost equally likely.
 _RANDOM_BYTES = 16
 _UNPLAIN = re.compile(r"[^a-z0-9]+")
@@ -99,8 +99,8 @@ def new_job_ids(names: Sequence[str]) -> list[str]:
         plain = _UNPLAIN.sub("-", name.lower()).strip("-")[:40].strip("-") or "job"
         letters = ""
         for _ in range(8):
-            number, place = divmod(number, len(_LETTERS))
-            letters += _LETTERS[place]
+            number, place = divmod(number, len(LETTERS))
+            letters += LETTERS[place]
         ids.append(f"{plain}-{letters}")
     return ids
 

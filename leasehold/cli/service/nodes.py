@@ -48,7 +48,7 @@ def nodes(
     ] = None,
     *,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Forget a node that is lost or drained.")
+        bool, typer.Option("--forget", help="Forget a node that is lost: stop its agent first.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -54,6 +55,7 @@ def test_the_code_of_several_processes_is_that_of_the_first_failure(tmp_path):
         ("true", "file", "working_dir TMP/file cannot be used: Not a directory"),
         ("./none", "", "cannot start './none': No such file or directory"),
         ("TMP/file", "", "cannot start 'TMP/file': Permission denied"),
+        ("none-such", "", "cannot start 'none-such': No such file or directory"),
         ("a\0b", "", "cannot start 'a\\x00b': embedded null byte"),
     ],
 )
@@ -100,3 +102,9 @@ def test_what_jobs_may_tell_is_bounded_alike_in_the_client_package_and_the_proto
     told = {name: value for name, value in vars(job_bounds).items() if name.isupper()}
     assert told
     assert told == {name: getattr(bounds, name) for name in told}
+
+
+def test_a_closed_folder_of_path_is_not_taken_for_the_program():
+    error = PermissionError(errno.EACCES, "Permission denied", "pyton")
+    said = supervisor._why_not_started("pyton", "/work", error)
+    assert said.startswith("cannot start 'pyton': no folder of PATH that the job may read has")

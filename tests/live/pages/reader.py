@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scheduler.runtime.intake import LETTERS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -23,7 +25,8 @@ ENDLESS = re.compile(r"leasehold (watch|logs -f|top$)")
 ENDLESS_S = 5
 #: The environment is there already.
 SET_UP = re.compile(r"python3 -m venv|pip install|export |source ")
-_ID = re.compile(r"\b([a-z][a-z0-9-]*?)-(?=[a-z0-9]*\d)(?:[0-9a-f]{12}|[a-z0-9]{8})\b")
+#: An id; now and then it has no digit, and a word that looks like one does no harm.
+_ID = re.compile(rf"\b([a-z][a-z0-9-]*?)-(?:[0-9a-f]{{12}}|[{LETTERS}]{{8}})\b")
 _FIGURE = re.compile(r"\d[\d,.:]*(?:[smhd%]\b|(?:d|h|m)\d+[hms]\b)?")
 
 
