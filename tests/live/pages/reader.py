@@ -25,8 +25,11 @@ ENDLESS = re.compile(r"leasehold (watch|logs -f|top$)")
 ENDLESS_S = 5
 #: The environment is there already.
 SET_UP = re.compile(r"python3 -m venv|pip install|export |source ")
-#: An id; now and then it has no digit, and a word that looks like one does no harm.
-_ID = re.compile(rf"\b([a-z][a-z0-9-]*?)-(?:[0-9a-f]{{12}}|[{LETTERS}]{{8}})\b")
+#: An id: of a page, with a digit, or of the scheduler, which now and then has none. A word that
+#: looks like one does no harm.
+_ID = re.compile(
+    rf"\b([a-z][a-z0-9-]*?)-(?:(?=[a-z0-9]*\d)(?:[0-9a-f]{{12}}|[a-z0-9]{{8}})|[{LETTERS}]{{8}})\b"
+)
 _FIGURE = re.compile(r"\d[\d,.:]*(?:[smhd%]\b|(?:d|h|m)\d+[hms]\b)?")
 
 
@@ -76,9 +79,14 @@ def _commands(text: str) -> Iterator[Step]:
         yield Step(command=command, shown=tuple(lines))
 
 
+def _without_folders(line: str) -> str:
+    """Return a line with paths cut to their last parts: a folder may look like an id."""
+    return re.sub(r"/\S*/", "/", line)
+
+
 def masked(line: str) -> str:
     """Return a line without what differs between runs: ids, figures, paths and widths."""
-    line = re.sub(r"/\S*/", "/", _ID.sub(r"\1-ID", line))
+    line = _ID.sub(r"\1-ID", _without_folders(line))
     return re.sub(r"\s+", " ", _FIGURE.sub("N", line)).strip()
 
 
@@ -163,7 +171,9 @@ class Reader:
         printed = {masked(line): line for line in output.splitlines()}
         for line in shown:
             if (same := printed.get(masked(line))) is not None:
-                theirs, ours = ([m.group() for m in _ID.finditer(x)] for x in (line, same))
+                theirs, ours = (
+                    [m.group() for m in _ID.finditer(_without_folders(x))] for x in (line, same)
+                )
                 self._ids |= dict(zip(theirs, ours, strict=True))
         return [part for part in expected(shown) if not any(part in line for line in printed)]
 
