@@ -72,32 +72,34 @@ class HistoryReader:
         self, *, after: int, before: int | None = None, descending: bool = False, limit: int
     ) -> tuple[list[HistoryRow], int]:
         """Return lines, and the event id up to which all lines were examined."""
-        if not await in_thread(self._hides_lines):
-            return await self._lines(after, before, descending=descending, limit=limit)
-        # Where reading ends must not depend on lines that the caller may not see: it would tell of
-        # which jobs, people and webhooks there are lines, and when. So it ends at the caller's own
-        # line, or after a number of ids.
         head = (await in_thread(self.context.store.head)).event_id
-        end = min(head + 1, head + 1 if before is None else before)
+        end = head + 1 if before is None else min(head + 1, before)
+        if not await in_thread(self._hides_lines):
+            found, last, is_all = await self._lines(after, before, descending, limit)
+            return found, max(last, end - 1) if is_all and not descending else last
+        # The end of a page must not depend on lines that the caller may not see: it would tell of
+        # which jobs, people and webhooks there are lines, and when. So a page ends at the caller's
+        # own line, or after a number of ids.
         if descending:
             first = max(after, end - 1 - MOST_READ)
         else:
-            first = max(after, await in_thread(self._before_asked))
+            first = await in_thread(self._before_asked, after, head)
             end = min(end, first + 1 + MOST_READ)
         if end <= first + 1:
-            return [], before if descending and before is not None else after
-        found, last = await self._lines(first, end, descending=descending, limit=limit)
+            nothing = before if before is not None else after
+            return [], nothing if descending else max(after, end - 1)
+        found, last, _ = await self._lines(first, end, descending, limit)
         if len(found) < limit:
             last = first + 1 if descending else end - 1
         return found, last
 
     async def _lines(
-        self, after: int, before: int | None, *, descending: bool, limit: int
-    ) -> tuple[list[HistoryRow], int]:
-        """Return lines between two ids, and the last id that was read."""
+        self, after: int, before: int | None, descending: bool, limit: int
+    ) -> tuple[list[HistoryRow], int, bool]:
+        """Return lines between two ids, the last id that was read, and whether it was the last."""
         found: list[HistoryRow] = []
-        last = before if descending and before is not None else after
-        while len(found) < limit:
+        looked_at, last = 0, before if descending and before is not None else after
+        while len(found) < limit and looked_at < MOST_READ:
             query = HistoryQuery(
                 subject_kind=self.wanted.subject_kind,
                 subject=self.wanted.subject,
@@ -117,30 +119,32 @@ class HistoryReader:
                 if seen is not None:
                     found.append(seen)
                     if len(found) == limit:
-                        break
+                        return found, last, False
+            looked_at += len(rows)
             if len(rows) < query.limit:
-                break
+                return found, last, True
             after, before = (after, last) if descending else (last, before)
-        return found, last
+        return found, last, False
 
     def _is_filtered(self) -> bool:
         return bool(self.principal.projects or self.wanted.project)
 
     def _hides_lines(self) -> bool:
         """Return whether the filter may match lines that the caller does not see."""
-        if not self._is_filtered():
+        if not self.principal.projects:
             return False
         if self.wanted.subject_kind != "job" or not self.wanted.subject:
             return True
         project = _project(self.context.store, self.wanted.subject)
         return project is None or not self._is_asked(project)
 
-    def _before_asked(self) -> int:
+    def _before_asked(self, after: int, head: int) -> int:
         """Return an id before all lines of the wanted time, which spares reading older ones."""
         if self.wanted.since_s is None:
-            return 0
-        rows = self.context.store.history(HistoryQuery(since_s=self.wanted.since_s, limit=1))
-        return rows[0].event_id - 1 if rows else 0
+            return after
+        query = HistoryQuery(since_s=self.wanted.since_s, after_id=after, limit=1)
+        rows = self.context.store.history(query)
+        return rows[0].event_id - 1 if rows else max(after, head)
 
     def _read(self, query: HistoryQuery) -> list[tuple[HistoryRow, HistoryRow | None]]:
         """Return lines, each with the part that the caller may see."""

@@ -171,6 +171,24 @@ def test_lines_are_chosen_by_actor_and_time(daemon: Any) -> None:
         assert user.get(f"/v1/events?{bad}").status_code == 422
 
 
+@pytest.mark.parametrize("query", ["", "kind=job_failed", "subject_kind=job&subject=job-1"])
+@pytest.mark.parametrize("confined", [False, True])
+def test_a_page_without_lines_ends_where_the_history_does(
+    daemon: Any, query: str, confined: bool
+) -> None:
+    """A stream waits for news from there; it would ask again and again if the page ended before."""
+    viewer = daemon.caller("viewer", projects=("default",) if confined else ())
+    daemon.caller("user").submit()
+    for _ in range(3):
+        daemon.caller("admin").post("/v1/tokens", json={"subject": "eve", "role": "viewer"})
+    head = daemon.service.store.head().event_id
+    page = viewer.get(f"/v1/events?{query}").json()
+    assert page["last_event_id"] == head
+    assert viewer.get(f"/v1/events?after={head}&{query}").json() == {
+        "events": [], "last_event_id": head,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("query", "known"), [("kind=job_eaten", "job_held"), ("subject_kind=jobs", "'job'")]
 )
