@@ -161,13 +161,14 @@ def check_ranges(policy: Any) -> None:
 
 
 def _check_decorated(policy: type[Any]) -> None:
-    for name, value in vars(policy).items():
-        if isinstance(value, dataclasses.Field):
-            raise ParameterError(
-                f"policy '{getattr(policy, 'name', policy.__name__)}': '{name}' is declared as a "
-                f"parameter, and class {policy.__name__} is no dataclass; write "
-                "@dataclass(frozen=True, kw_only=True) above it"
-            )
+    for owner in policy.__mro__:
+        for name, value in vars(owner).items():
+            if isinstance(value, dataclasses.Field):
+                raise ParameterError(
+                    f"policy '{getattr(policy, 'name', policy.__name__)}': '{name}' is declared as "
+                    f"a parameter, and class {owner.__name__} is no dataclass; write "
+                    "@dataclass(frozen=True, kw_only=True) above it"
+                )
 
 
 def _hints(policy: type[Any]) -> dict[str, Any]:

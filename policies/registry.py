@@ -130,7 +130,7 @@ def _in_order(plugins: Iterable[EntryPoint]) -> list[EntryPoint]:
 
 def _load(plugin: EntryPoint) -> type[Policy]:
     try:
-        with redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+        with redirect_stdout(sys.stderr):  # its output is no part of a command's
             found = plugin.load()
     except (Exception, SystemExit) as error:  # a plugin may raise anything; the error names it
         reason = f"importing it raised {type(error).__name__}: {error}"

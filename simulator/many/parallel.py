@@ -171,6 +171,9 @@ def _is_found(module: str) -> bool:
     return package == "__main__" or PathFinder.find_spec(package) is not None
 
 
+_STDERR = 2
+
+
 def _start(message: bytes) -> tuple[Connection, subprocess.Popen[bytes]]:
     ours, theirs = multiprocessing.Pipe()
     with theirs:
@@ -178,6 +181,7 @@ def _start(message: bytes) -> tuple[Connection, subprocess.Popen[bytes]]:
             [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            stdout=_STDERR,  # the output of a policy is no part of a command's
             env={**dict.fromkeys(_ONE_THREAD, "1"), **os.environ},
         )
     try:

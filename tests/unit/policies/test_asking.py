@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable  # noqa: TC003  a dataclass reads it
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -65,6 +65,17 @@ def test_an_answer_is_held_against_its_bounds(problem):
     assert answer.x.tolist() == x.tolist()
     with pytest.raises(SolveError, match="its answer is a tuple"):
         ask(Doing(does=lambda _: (x,)), problem)
+
+
+@pytest.mark.parametrize("change", [
+    {"x": np.array([["a", "b"]] * 3)},
+    {"pair_x": np.zeros((2, 2))},
+    {"pair_x": np.ones(1) / 4, "pair_jobs": np.array([[0, 99]]), "pair_index": np.array([0])},
+])  # fmt: skip
+def test_an_answer_of_odd_parts_is_an_error_that_names_the_policy(problem, change):
+    answer = replace(Allocation.singles(np.full(problem.throughput.shape, 0.25)), **change)
+    with pytest.raises((PolicyFaultError, SolveError), match=r"policy 'doing' failed|its answer"):
+        ask(Doing(does=lambda _: answer), problem)
 
 
 def test_a_policy_that_cannot_be_built_is_named(monkeypatch):
