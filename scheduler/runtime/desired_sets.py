@@ -29,8 +29,8 @@ _log = logging.getLogger("leasehold.service")
 #: An agent of the previous release would start a job without its uploaded code. In this folder,
 #: which does not exist, the start fails and shows why.
 NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
-#: The same if a job's secret variables cannot be sent, and its node may run it already. A node that
-#: does not run it fails to start it.
+#: The program of a job whose secret variables cannot be sent, and which its node may run already. A
+#: node that does not run it cannot start this one, and the message names it.
 NEEDS_SECRETS = "/nonexistent/secret-variables-cannot-be-sent"
 #: Ports for rank 0 of a gang; below the range from which systems choose ports themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
@@ -159,7 +159,7 @@ class DesiredSets:
         except InputError:
             if not runs:
                 raise
-            return replace(lease, working_dir=NEEDS_SECRETS)
+            return replace(lease, command=(NEEDS_SECRETS,), upload="", working_dir="")
 
     def _opened(self, kept: Mapping[str, str], job_id: str, hindrance: str) -> Mapping[str, str]:
         if hindrance:

@@ -392,8 +392,11 @@ def _take_lease(
     member.seen = True
     member.ran |= lease.state is LeasePhase.RUNNING
     member.ran |= lease.exit_code is not None or lease.launch_s is not None
-    if lease.state is not LeasePhase.STARTING and live.running_s is None:
-        live.running_s = live.lease.start_s if live.restored else transaction.now_s
+    if lease.state is LeasePhase.STARTING:
+        live.restored = False  # its processes begin after the restart
+    elif live.running_s is None:
+        launched_s = live.lease.start_s + (lease.launch_s or 0.0)
+        live.running_s = launched_s if live.restored else transaction.now_s
     if member.rank == 0:
         take_steps(
             state,

@@ -115,9 +115,9 @@ class LiveLease:
         steps_done: the job's saved steps as last reported.
         steps_live: its steps as last reported, saved or not.
         counted: whether the job has reported any steps under this lease.
-        running_s: when its processes were first seen running; None before. After a restart its
-            grant, since nothing says how long its launch took.
-        restored: whether it was in force before a restart.
+        running_s: when its processes were first seen running; None before. If that was before a
+            restart, the end of its launch as its node reports it, or else its grant.
+        restored: whether it may have run before a restart.
         suspected: whether it may have made an agent die.
         mark: (time, steps) from which the throughput is measured; None before the first report.
         plan: the plan of its configuration; empty if there is none.
