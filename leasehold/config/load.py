@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.config.agent_settings import AgentConfig, check_agent
 from leasehold.config.fields import describe, setting_with_names
-from leasehold.config.plausibility import check, check_files, fill_derived, remarks_on
+from leasehold.config.plausibility import (
+    check,
+    check_files,
+    fill_derived,
+    remarks_on,
+    remarks_on_files,
+)
 from leasehold.config.settings import ServerConfig
 from leasehold.config.sources import Given, SettingSource, from_environment, from_file, from_flags
 from scheduler.errors import ConfigError
@@ -71,6 +77,11 @@ def load_config(
         if not elsewhere:
             yield from check_files(config, origins)
 
+    def all_remarks(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
+        yield from remarks_on(config, origins)
+        if not elsewhere:
+            yield from remarks_on_files(config, origins)
+
     return _load(
         ServerConfig,
         path=path,
@@ -79,6 +90,7 @@ def load_config(
         texts=texts,
         derive=fill_derived,
         check=all_checks,
+        remark=all_remarks,
     )
 
 
@@ -107,6 +119,7 @@ def load_agent_config(
         texts=None,
         derive=lambda config, _: (config, set()),
         check=check_agent,
+        remark=lambda _config, _origins: (),
     )
 
 
@@ -119,6 +132,7 @@ def _load(
     texts: Mapping[str, tuple[str, str]] | None,
     derive: Callable[[C, Mapping[str, str]], tuple[C, set[str]]],
     check: Callable[[C, Mapping[str, str]], Iterable[str]],
+    remark: Callable[[C, Mapping[str, str]], Iterable[str]],
 ) -> Loaded[C]:
     environment = os.environ if environment is None else environment
     file = _find(root, path, environment)
@@ -138,7 +152,7 @@ def _load(
         path=file,
         warnings=(
             *(warning for source in sources for warning in source.warnings),
-            *remarks_on(config, origins),
+            *remark(config, origins),
         ),
     )
 

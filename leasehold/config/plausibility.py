@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from api.auth.identity import ALGORITHMS, is_safe_url, parse_grant
-from leasehold.config.certificates import end_in_words
+from leasehold.config.certificates import validity_of
 from leasehold.config.secret_files import read_given_token
 from leasehold.config.sources import mask_secrets
 from policies.registry import make_policy
@@ -114,19 +114,29 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
         yield f"{origins[key]}: {key}: {problem}"
 
 
-def remarks_on(config: object, origins: Mapping[str, str]) -> Iterator[str]:
+def remarks_on(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for everything that works, and not as one would think, with its origin."""
-    leases = getattr(config, "leases", None)  # an agent has no such section
-    if leases is not None and leases.node_timeout_s < LEAST_TIMEOUT_S:
+    leases = config.leases
+    if leases.node_timeout_s < LEAST_TIMEOUT_S:
         yield (
             f"{origins['leases.node_timeout_s']}: leases.node_timeout_s: {leases.node_timeout_s:g} "
             f"s is short: nodes get nothing new while they are silent for half of it, and agents "
             f"may be silent for {LEAST_TIMEOUT_S / 2:g} s when all is well; give "
             f"{LEAST_TIMEOUT_S:g} s or more, or let agents report more often (times.report_every_s)"
         )
-    cert = getattr(getattr(config, "server", None), "tls_cert", None)
-    if cert is not None and (ends := end_in_words(cert, now=datetime.now(UTC))):
-        yield f"{origins['server.tls_cert']}: server.tls_cert: {ends}"
+
+
+def remarks_on_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for every file without which, or with which, less works, with its origin."""
+    keys, cert = config.secrets.key_file, config.server.tls_cert
+    if keys is not None and not Path(keys).expanduser().is_file():
+        yield (
+            f"{origins['secrets.key_file']}: secrets.key_file: there is no file '{keys}'; jobs "
+            "with secret variables are refused"
+        )
+    validity = None if cert is None else validity_of(cert)
+    if validity is not None and (words := validity.in_words(datetime.now(UTC))):
+        yield f"{origins['server.tls_cert']}: server.tls_cert: {words}"
 
 
 def check_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
@@ -182,6 +192,11 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
         missing = "server.tls_key" if server.tls_key is None else "server.tls_cert"
         given = "server.tls_cert" if server.tls_key is None else "server.tls_key"
         yield given, f"TLS needs {missing} too"
+    if server.advertise is not None and not re.match(r"https?://[^/]", server.advertise):
+        yield (
+            "server.advertise",
+            f"'{server.advertise}' is no address; give one as https://scheduler-1.example:8642",
+        )
     try:
         split_networks(server.trusted_proxies)
     except ValueError as error:

@@ -96,8 +96,12 @@ class WebPost:
             return Posted(problem=str(error))
         except TimeoutError:
             return Posted(problem=f"no answer within {self._timeout_s:g} s")
-        except httpx.ProtocolError:  # its text holds what the other side sent
-            return Posted(problem="its answer is not HTTP")
+        except httpx.LocalProtocolError as error:
+            return Posted(problem=f"the message cannot be sent by HTTP: {str(error)[:200]}")
+        except httpx.RemoteProtocolError as error:  # its text holds what the other side sent
+            left = str(error).startswith("Server disconnected")
+            said = "it closed the connection" if left else "its answer is not HTTP"
+            return Posted(problem=said)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError) as error:
             words = " ".join(str(error).split()) or type(error).__name__
             return Posted(problem=f"it cannot be reached: {words[:200]}")

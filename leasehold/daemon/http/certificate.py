@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from leasehold.config.certificates import SOON, end_in_words, valid_until
+from leasehold.config.certificates import ENDED, Validity, validity_of
 
 _log = logging.getLogger("leasehold.daemon")
 
@@ -32,12 +32,12 @@ class CertificateReloader:
     key: str
     _loaded: tuple[object, ...] = field(init=False)
     _refused: tuple[object, ...] | None = field(default=None, init=False)
-    _until: datetime | None = field(init=False)
+    _validity: Validity | None = field(init=False)
     _told: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Note the files that the server has loaded."""
-        self._loaded, self._until = self._files(), valid_until(self.certificate)
+        self._loaded, self._validity = self._files(), validity_of(self.certificate)
         self._tell_end()
 
     def look(self) -> None:
@@ -46,13 +46,12 @@ class CertificateReloader:
         The files are not replaced at once, so a pair that does not match is tried again.
         """
         files = self._files()
+        self._tell_end()
         if files == self._loaded:
-            self._tell_end()
             return
-        until, now = valid_until(self.certificate), datetime.now(UTC)
+        validity = validity_of(self.certificate)
         try:
-            if until is not None and until <= now < (self._until or now):
-                raise ValueError(f"it ended at {until.isoformat(timespec='minutes')}")  # noqa: TRY301
+            self._refuse_ended(validity)
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
             self.context.load_cert_chain(self.certificate, self.key)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -66,19 +65,28 @@ class CertificateReloader:
                 )
             self._refused = files
             return
-        self._loaded, self._refused, self._until, self._told = files, None, until, ""
+        self._loaded, self._refused, self._validity, self._told = files, None, validity, ""
         _log.info("the certificate '%s' has changed and was loaded", self.certificate)
         self._tell_end()
 
     def _tell_end(self) -> None:
         """Log once that the certificate ends soon, and once that it has ended."""
         now = datetime.now(UTC)
-        if self._until is None or self._until > now + SOON:
-            return
-        state = "ended" if self._until <= now else "ends"
-        if state != self._told and (words := end_in_words(self.certificate, now=now)):
-            _log.warning("the certificate %s", words)
+        state = "" if self._validity is None else self._validity.state(now)
+        if self._validity is not None and state not in {"", self._told}:
+            _log.warning("the certificate %s", self._validity.in_words(now))
         self._told = state
+
+    def _refuse_ended(self, new: Validity | None) -> None:
+        """Refuse a certificate that has ended in place of one that has not.
+
+        Raises:
+            ValueError: it has ended.
+        """
+        now = datetime.now(UTC)
+        lasts = self._validity is not None and self._validity.state(now) != ENDED
+        if lasts and new is not None and new.state(now) == ENDED:
+            raise ValueError(new.in_words(now))
 
     def _files(self) -> tuple[object, ...]:
         return tuple(_identity(path) for path in (self.certificate, self.key))

@@ -47,4 +47,6 @@ def write_certificate(
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    new = path.with_name(f"{path.name}.new")  # another file, as after a renewal
+    new.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    new.replace(path)
