@@ -459,7 +459,7 @@ class LiveService(ClusterAdmin):
         if self._driver is None:
             return await asyncio.to_thread(with_history, explain_ended(row), self._store)
         view = self._driver.view
-        explanation = explain(view, row, self._look(view))
+        explanation = explain(view, row, self._look(view), now_s=self._clock.now_s())
         explanation = await asyncio.to_thread(
             with_history, explanation, self._store, keeps_nothing=keeps_nothing(view, row.job_id)
         )
@@ -596,7 +596,7 @@ class LiveService(ClusterAdmin):
         own = "" if leading else self._problem
         # The keeper's writes are small, and may succeed even if those of an entry fail.
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
-        if own == STANDS_BY and not self._keeper.leader_address:
+        if own == STANDS_BY and (away or not self._keeper.sees_leader):
             own = "" if away else LOOKS
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else state_views.policy_problem(self._driver.view)

@@ -229,13 +229,23 @@ def _outside(record: JobRecord, glance: WaitingJobs) -> list[WaitReason]:
     return reasons
 
 
-def explain(view: PublishedState, row: JobRow, glance: WaitingJobs) -> Explanation:
-    """Return why a job has its status, without a forecast."""
+def explain(
+    view: PublishedState, row: JobRow, glance: WaitingJobs, *, now_s: float | None = None
+) -> Explanation:
+    """Return why a job has its status, without a forecast.
+
+    Args:
+        view: of the leader.
+        row: the job.
+        glance: at the view.
+        now_s: the time; that of the view by default, which may be some time ago.
+    """
+    now_s = view.engine.now_s if now_s is None else now_s
     record = view.jobs.by_id.get(row.job_id)
     if record is None:
         return explain_ended(row)
     if record.status is JobStatus.RUNNING:
-        return _explain_running(view, record)
+        return _explain_running(view, record, now_s)
     reasons = reasons_of(view, record, glance)
     waiting = order_waiting_jobs(view)
     position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
@@ -244,13 +254,13 @@ def explain(view: PublishedState, row: JobRow, glance: WaitingJobs) -> Explanati
         status=record.status,
         reason=reasons[0],
         also=reasons[1:],
-        message=_words(view, record, reasons[0], position, len(waiting))
+        message=_words(view, record, reasons[0], position, len(waiting), now_s)
         + (kept_by_others(view) if reasons[0] is WaitReason.TURN else "")
         + (_set_aside_words(view, record) if reasons[0] in _OF_POLICY else "")
-        + _avoided(view, record)
+        + _avoided(view, record, now_s)
         + starts_within_share(view, record)
         + lost_work(view, record)
-        + _deadline_words(view, record)
+        + _deadline_words(record, now_s)
         + retries_in_words(record),
         unblocks=_unblocks(view, record, reasons[0]),
         position=position,
@@ -283,13 +293,13 @@ def with_deadline(explanation: Explanation, deadline_s: float | None) -> Explana
     return replace(explanation, forecast=words)
 
 
-def _deadline_words(view: PublishedState, record: JobRecord) -> str:
+def _deadline_words(record: JobRecord, now_s: float) -> str:
     """Return that a job's deadline has passed; empty if not."""
-    passed = record.deadline_s is not None and record.deadline_s < view.engine.now_s
+    passed = record.deadline_s is not None and record.deadline_s < now_s
     return "; its deadline has passed" if passed else ""
 
 
-def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
+def _explain_running(view: PublishedState, record: JobRecord, now_s: float) -> Explanation:
     live = view.leases.by_id.get(view.leases.of_job.get(record.job_id, NONE))
     if live is None:  # its lease is being committed
         return Explanation(
@@ -309,9 +319,9 @@ def _explain_running(view: PublishedState, record: JobRecord) -> Explanation:
     message = (
         f"it {verb} on {live.workers_in_words} "
         f"on {where}, attempt {live.lease.attempt}{leaving}"
-        f"{''.join(troubles)}{''.join(unseen)}{launch_words(view, live)}"
+        f"{''.join(troubles)}{''.join(unseen)}{launch_words(view, live, now_s=now_s)}"
         f"{goes_on(view, record)}{lost_work(view, record)}"
-        f"{_deadline_words(view, record)}{retries_in_words(record)}{use_in_words(live)}"
+        f"{_deadline_words(record, now_s)}{retries_in_words(record)}{use_in_words(live)}"
     )
     return Explanation(
         job_id=record.job_id,
@@ -340,8 +350,13 @@ def keeps_nothing(view: PublishedState, job_id: str) -> bool:
     return not keeps_steps(record, live)
 
 
-def _words(
-    view: PublishedState, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
+def _words(  # noqa: PLR0917  what an explanation is made of
+    view: PublishedState,
+    record: JobRecord,
+    reason: WaitReason,
+    position: int | None,
+    waiting: int,
+    now_s: float,
 ) -> str:
     policy = view.policy.choice.name
     why = record.reason and record.blocked_on is None
@@ -351,7 +366,7 @@ def _words(
         WaitReason.QUOTA: lambda: quota_words(view, record),
         WaitReason.BUDGET: lambda: budget_words(view, record.project),
         WaitReason.RESERVATION: lambda: _reserved_words(view, record),
-        WaitReason.BACKOFF: lambda: _backoff_words(view, record),
+        WaitReason.BACKOFF: lambda: _backoff_words(view, record, now_s),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),
         WaitReason.NO_SHARE: lambda: (
@@ -433,11 +448,11 @@ def _unanswered_words(view: PublishedState) -> str:
     )
 
 
-def _backoff_words(view: PublishedState, record: JobRecord) -> str:
+def _backoff_words(view: PublishedState, record: JobRecord, now_s: float) -> str:
     engine, jobs = view.engine, view.engine.jobs
     number = jobs.number_of[record.job_id]
     row = jobs.row_of(number)
-    left_s = max(float(jobs["retry_at_s"][row]) - engine.now_s, 0.0)
+    left_s = max(float(jobs["retry_at_s"][row]) - now_s, 0.0)
     if not left_s and number in engine.avoided:
         return "no workers are left for it but on nodes that it avoids"
     if not left_s and number in engine.forbidden_by:
@@ -453,13 +468,13 @@ def _backoff_words(view: PublishedState, record: JobRecord) -> str:
     return f"it failed {times} and is tried again in {left_s:.0f} s"
 
 
-def _avoided(view: PublishedState, record: JobRecord) -> str:
+def _avoided(view: PublishedState, record: JobRecord, now_s: float) -> str:
     """Return which nodes a job avoids, and why; empty if it avoids no node."""
     engine = view.engine
     number = engine.jobs.number_of.get(record.job_id)
     nodes = () if number is None else engine.avoided.get(number, [])
     told = (
-        f"; it avoids {node} for {until_s - engine.now_s:.0f} s, since it could not be started "
+        f"; it avoids {node} for {max(until_s - now_s, 0.0):.0f} s, since it could not be started "
         f"there or has failed there ({'once' if times == 1 else f'{times} times'})"
         for node, times, until_s in nodes
     )

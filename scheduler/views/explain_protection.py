@@ -46,9 +46,9 @@ def goes_on(view: PublishedState, record: JobRecord) -> str:
     )
 
 
-def launch_words(view: PublishedState, live: LiveLease) -> str:
+def launch_words(view: PublishedState, live: LiveLease, *, now_s: float) -> str:
     """Return how long the launch of a lease took, or takes so far; empty if not known."""
-    took_s = launching_s(view, live, now_s=view.engine.now_s)
+    took_s = launching_s(view, live, now_s=now_s)
     if took_s is None:
         return ""
     if live.told is not None:

@@ -16,7 +16,7 @@ from scheduler.control.facts.requests import (
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import SolveError
-from scheduler.views.explain import explain_ended
+from scheduler.views.explain import WaitingJobs, explain, explain_ended
 from simulator.world.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
@@ -95,8 +95,11 @@ def test_a_failed_job_says_when_it_is_tried_again(live):
         explanation = await stage.explanation()
         assert explanation.reason is WaitReason.BACKOFF
         assert explanation.message == (
-            "it failed once and is tried again in 60 s; its last attempt: a mishap"
+            "it failed once and is tried again in 59 s; its last attempt: a mishap"
         )
+        view, now_s = stage.driver.view, stage.clock.now_s()
+        told = explain(view, stage.row(), WaitingJobs(view), now_s=now_s + 20.0)  # no turn since
+        assert "is tried again in 39 s" in told.message
 
     live(story, engine={"retry_backoff_s": 60.0})
 
