@@ -373,10 +373,11 @@ class _Limits(dict[str, Any]):
 
 def _of_words(error: Mapping[str, Any]) -> str:
     """Return the known words, after the one that may be meant if there are many."""
-    words = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
-    near = difflib.get_close_matches(str(error.get("input")).replace(".", "_"), words, n=1)
-    meant = f"did you mean '{near[0]}'? It " if near and len(words) > _MOST_WORDS else ""
-    return f"{meant}must be {{expected}}"
+    words, given = re.findall(r"'([^']*)'", str(error["ctx"]["expected"])), error.get("input")
+    if len(words) <= _MOST_WORDS or not isinstance(given, str) or len(given) > _LONGEST_NEAR:
+        return "must be {expected}"
+    near = difflib.get_close_matches(given.replace(".", "_"), words, n=1)
+    return f"did you mean '{near[0]}'? It must be {{expected}}" if near else "must be {expected}"
 
 
 def _no_text(value: Any) -> str:

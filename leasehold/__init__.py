@@ -58,7 +58,7 @@ def __getattr__(name: str) -> object:
 
 
 def _check_simulator() -> None:
-    """Raise an error that names the missing extra for replays, or what hides a package."""
+    """Raise an error that names the missing extra for replays, or a file that hides a package."""
     try:
         import simulator  # noqa: F401, PLC0415 - which names the extra
     except ModuleNotFoundError as error:

@@ -91,16 +91,15 @@ def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]
                 unpacked += member.size
                 if path in files or (member.isreg() and path in folders):
                     raise InputError(f"the upload has '{path}' twice")
-                for above in path.parents[:-1]:  # nearest first; the last one is the tree
-                    if above in folders:
-                        break
+                above = path.parent
+                while above != PurePosixPath() and above not in folders:
                     if above in files:
                         raise InputError(f"the upload has '{above}' twice")
                     folders.add(above)
+                    above = above.parent
                 (files if member.isreg() else folders).add(path)
-                if max(count, len(files) + len(folders)) > MOST_ENTRIES:
-                    raise InputError(_TOO_LARGE)
-                if unpacked > MOST_UNPACKED_BYTES:
+                entries = max(count, len(files) + len(folders))
+                if entries > MOST_ENTRIES or unpacked > MOST_UNPACKED_BYTES:
                     raise InputError(_TOO_LARGE)
                 yield tar, member
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
@@ -118,8 +117,8 @@ def _mode(member: tarfile.TarInfo) -> int:
 
 
 _TOO_LARGE: Final = (
-    f"the upload unpacks to more than {MOST_UNPACKED_BYTES} bytes or {MOST_ENTRIES} files; leave "
-    "data and environments out"
+    f"the upload unpacks to more than {MOST_UNPACKED_BYTES} bytes, or {MOST_ENTRIES} files and "
+    "folders; leave data and environments out"
 )
 
 

@@ -15,8 +15,8 @@ from scheduler.errors import (
     UnreachableError,
 )
 
-#: A policy failed, or some of several runs, jobs or requests; they are named, and the results of
-#: the others are there.
+#: A policy failed, or some of several runs, jobs or requests failed; they are named, and the
+#: results of the others are there.
 FAILED: Final = 1
 #: An input or an option cannot be used.
 INPUT: Final = 2

@@ -387,7 +387,8 @@ class Exchange:
             "name": f"DNS does not know the server {server}: {words}",
             "silence": f"the scheduler at {server} has not answered for "
             f"{self.patience.timeout_s:g} s",
-            "broken": f"the scheduler at {server} broke off: {words}",
+            "broken": f"the scheduler at {server} broke off: {words}"
+            + ("; does it serve https? Then name it so" if server.startswith("http://") else ""),
         }
         return UnreachableError(
             said.get(why, f"no scheduler answers at {server}: {words}"), why=why

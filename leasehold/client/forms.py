@@ -433,7 +433,8 @@ class Budget(TypedDict):
         used_gpu_hours: worker-hours under leases
         used_usd: their cost, by current prices
         part: the larger used part of the two budgets
-        state: `ok`, `warned` or `spent`: its jobs get no workers beyond this round
+        state: `ok`, `warned` or `spent`. If it is spent, the project's jobs get no workers beyond
+            this round
         month_end_s: when the next month begins
     """
 

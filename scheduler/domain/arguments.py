@@ -11,7 +11,7 @@ from scheduler.errors import ParameterError
 
 
 def check_whole(name: str, value: object, *, least: int) -> None:
-    """Refuse what is no whole number, or too small.
+    """Refuse a value that is no whole number, or too small.
 
     Raises:
         ParameterError: names argument and value.
@@ -21,7 +21,7 @@ def check_whole(name: str, value: object, *, least: int) -> None:
 
 
 def check_positive(name: str, value: object, *, unit: str = "", finite: bool = True) -> None:
-    """Refuse what is no number above 0; infinity passes only if ``finite`` is off.
+    """Refuse a value that is no number above 0; infinity passes only if ``finite`` is off.
 
     Raises:
         ParameterError: names argument and value.

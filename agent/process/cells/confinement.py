@@ -13,7 +13,6 @@ The job finds the first two in ``/run/leasehold``; it cannot see the agent's oth
 
 from __future__ import annotations
 
-import contextlib
 import grp
 import logging
 import os
@@ -22,6 +21,7 @@ import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from agent.process.acting import Reach
@@ -198,18 +198,25 @@ def discard_folder(folder: Path, rubbish: Path) -> None:
         folder: the folder.
         rubbish: it is moved here first, on the same disk; older contents are removed too.
     """
-    rubbish.mkdir(exist_ok=True, mode=0o700)
-    with contextlib.suppress(OSError):
-        folder.rename(rubbish / folder.name)
-    threading.Thread(target=_empty, args=(rubbish,), daemon=True).start()
+    left = rubbish / f"{folder.name}-{token_hex(4)}"  # there may be one of that name from before
+    try:
+        rubbish.mkdir(exist_ok=True, mode=0o700)
+        folder.rename(left)
+    except OSError:
+        left = folder
+    threading.Thread(target=_empty, args=(rubbish, left), daemon=True).start()
 
 
-def _empty(rubbish: Path) -> None:
-    # Not by shutil.rmtree, which calls itself for each folder within a folder: a job may make more
-    # of them than Python takes.
-    if paths := list(rubbish.iterdir()):
-        command = ["rm", "-rf", "--", *map(str, paths)]
-        subprocess.run(command, capture_output=True, check=False)  # noqa: S603  paths of our own
+def _empty(rubbish: Path, left: Path) -> None:
+    older = list(rubbish.iterdir()) if rubbish.is_dir() else []
+    for path in dict.fromkeys((left, *older)):
+        # Not by shutil.rmtree, which calls itself for each folder within a folder: a job may make
+        # more of them than Python takes.
+        command = ["rm", "-rf", "--", str(path)]
+        try:
+            subprocess.run(command, capture_output=True, check=False)  # noqa: S603  a path of ours
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def user_name(uid: int) -> str:

@@ -52,7 +52,7 @@ def pack(folder: Path, exclude: Sequence[str] = ()) -> bytes:
             size += _add(tar, path, path.relative_to(folder).as_posix(), top=folder)
             if count > MOST_ENTRIES or size > MOST_UNPACKED_BYTES:
                 raise InputError(
-                    f"--upload: {folder} holds more than {MOST_ENTRIES} files or "
+                    f"--upload: {folder} holds more than {MOST_ENTRIES} files and folders, or "
                     f"{MOST_UNPACKED_BYTES // 2**20} MiB; leave some out with --exclude or "
                     f"{IGNORE_FILE}"
                 )

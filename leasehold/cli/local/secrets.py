@@ -37,6 +37,8 @@ def new_key_file(
     """
     if file.exists():
         raise InputError(f"there is a file {file} already; `leasehold secrets rotate` adds a key")
+    if not file.absolute().parent.is_dir():
+        raise InputError(f"there is no folder {file.absolute().parent}; make it (mkdir -p)")
     text = new_key()
     write_secret(file, text)
     print_note(f"key {key_id(parse_keys(text, where=str(file))[0])} is new in {file}\n")

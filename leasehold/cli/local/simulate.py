@@ -137,7 +137,7 @@ def simulate(
     )
     if out is not None:
         check_replaceable(out)  # before hours of simulation, not after
-    # What a policy prints is no part of the JSON.
+    # The output of a policy is no part of the JSON.
     apart = redirect_stdout(sys.stderr) if json_output else nullcontext()
     with progress_bar(request.label) as report, apart:
         result = run(request, report)

@@ -24,7 +24,7 @@ _PIECE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)")
 #: A bare number of this size, some four months, is rather a date, or a time since the epoch.
 _NO_SPAN: Final = 1e7
 #: A bare number that may be meant as a year.
-_YEAR: Final = re.compile(r"(19|20|21|30)\d\d")
+_YEAR: Final = re.compile(r"(19|20)\d\d")
 
 
 def parse_span(text: str, *, name: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,6 +20,9 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import Reservation, ReservationIn
+
+#: The begin that is meant if none is given.
+_NOW: Final = "0s"
 
 Name = Annotated[str, typer.Argument(help="The reservation.")]
 
@@ -65,7 +68,7 @@ def add(
     ],
     begin: Annotated[
         str, typer.Option("--from", metavar="WHEN", help="Begin; now unless given.")
-    ] = "0s",
+    ] = _NOW,
     project: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +96,8 @@ def add(
     from_s = parse_moment(begin, now_s=now_s, name="--from")
     until_s = parse_moment(until, now_s=now_s, name="--until")
     if until_s <= from_s:
-        raise InputError(f"--until is '{until}', which is not after --from, '{begin}'")
+        start = "now" if begin == _NOW else f"--from, '{begin}'"
+        raise InputError(f"--until is '{until}', which is not after {start}")
     service.wording = wording_of(
         name="the name", worker_type="--worker-type", workers="--workers", user="--user",
         job="--job", from_s="--from", until_s="--until",
@@ -108,8 +112,8 @@ def add(
         "user": user,
         "job": job,
     }
-    made = service.reserve(**what)
     remark_on_projects(service, [project] if project else [])
+    made = service.reserve(**what)
     if as_json:
         print_json(made)
     else:

@@ -323,22 +323,24 @@ def _tell_new_project(
 
 
 def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
-    """Print the ids of the jobs, and once for each job what its elements were refused for."""
-    refused: Counter[tuple[str, ...]] = Counter()
+    """Print the ids of the jobs, and once for each job why elements of it were refused."""
+    elements = Counter(result["index"] for result in results)
+    refused: Counter[tuple[int, tuple[str, ...]]] = Counter()
     for result in results:
+        index = result["index"]
         if result["job_id"]:
             typer.echo(result["job_id"])
             if not result["created"]:
                 print_remark(f"{result['job_id']} was submitted before under this client id")
         else:
-            refused[_refusal(result["index"], result["error"], wordings)] += 1
-    for words, count in refused.items():
-        _tell_refusal(words, count)
+            refused[index, _refusal(index, result["error"], wordings)] += 1
+    for (index, words), count in refused.items():
+        _tell_refusal(words, count, elements[index])
 
 
-def _tell_refusal(words: tuple[str, ...], count: int = 1) -> None:
+def _tell_refusal(words: tuple[str, ...], count: int = 1, of: int = 1) -> None:
     said, *lines = words
-    print_remark(said + (f" ({count} elements)" if count > 1 else ""))
+    print_remark(said + (f" ({count} of {of} elements)" if of > 1 else ""))
     for line in lines:
         typer.echo(f"  {line}", err=True)
 

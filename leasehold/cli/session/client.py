@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from leasehold import __version__
 from leasehold.cli.display.output import plain_cell
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from leasehold.connection import Connection
 
 T = TypeVar("T")
+#: Names of this machine, on which `leasehold up` may start a scheduler.
+_HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _OURS = (errors.ClientError, AmbiguousNameError, SettingsError, errors.UnsendableError)
 
 
@@ -131,11 +134,11 @@ class ServiceClient(Client):
         if error.why == "certificate":
             return f"{error}; name its authority's with --ca-file"
         if error.why == "nobody":
-            servers = " or ".join(sorted(self.connection.servers))
-            return (
-                f"no scheduler answers at {servers}: start one with `leasehold up` (it takes some "
-                "seconds) or name another with --server"
-            )
+            servers = sorted(self.connection.servers)
+            here = any(urlsplit(one).hostname in _HERE for one in servers)
+            start = "start one with `leasehold up` (it takes some seconds) or " if here else ""
+            where = " or ".join(servers)
+            return f"no scheduler answers at {where}: {start}name another with --server"
         return str(error)
 
     def _check_version(self) -> None:

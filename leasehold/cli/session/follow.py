@@ -30,7 +30,8 @@ _MOMENTS: Final = frozenset({"deadline_s", "from_s", "until_s"})
 def format_figures(data: dict[str, Any]) -> str:
     """Write the data of a history line on one line, moments as people read them."""
     shown = data | {name: format_moment(data[name]) for name in _MOMENTS & data.keys()}
-    if isinstance(workers := data.get("workers"), list):  # their numbers say little to people
+    # The numbers of a lease's workers say little to people.
+    if isinstance(workers := data.get("workers"), list) and "lease" in data:
         shown["workers"] = len(workers)
     reason = data.get("reason")
     if isinstance(reason, str) and "_" in reason:  # an identifier, not a user's own word

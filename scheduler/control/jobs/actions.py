@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -56,13 +55,14 @@ def try_act(
     rows: Mapping[str, JobRow],
 ) -> tuple[Acted, ...]:
     """Return the result that ``act_on_jobs`` would have, and change nothing."""
-    back: Counter[str] = Counter()  # project -> jobs that would be active again
+    back: dict[str, set[str]] = {}  # project -> jobs that would be active again
     results = []
     for job_id in job_ids:
         row = rows.get(job_id)
-        acted = _checked(state, job_id, action, row, more=back)
+        more = {project: len(jobs - {job_id}) for project, jobs in back.items()}
+        acted = _checked(state, job_id, action, row, more=more)
         if acted.changed and row is not None and job_id not in state.jobs.by_id:
-            back[row.project] += 1
+            back.setdefault(row.project, set()).add(job_id)
         results.append(acted)
     return tuple(results)
 

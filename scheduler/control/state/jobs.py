@@ -240,7 +240,7 @@ class JobBook:
         if limits is None or limits.max_jobs is None or active + more <= limits.max_jobs:
             return ""
         return (
-            f"project '{project}' has {active} jobs that have not ended, and may have "
+            f"project '{project}' has {active + more - 1} jobs that have not ended, and may have "
             f"{limits.max_jobs}; wait, cancel some, or ask for more"
         )
 

@@ -90,7 +90,12 @@ class LeaderKeeper:
         """
         if self.leading:
             return self.address
-        return self._seen.address if self._seen is not None and self._seen_alive else ""
+        return self._seen.address if self._seen is not None and self.sees_leader else ""
+
+    @property
+    def sees_leader(self) -> bool:
+        """Whether another process was seen to lead."""
+        return self._seen_alive and self._seen is not None
 
     async def acquire(self) -> int | None:
         """Try once to become the leader.
@@ -134,6 +139,7 @@ class LeaderKeeper:
         if taken is None:
             return None
         self.lost.clear()
+        self._seen_alive = False
         self._token, self._until_s = taken.token, asked_s + self.ttl_s
         _log.info("leading with token %d", taken.token)
         return taken.token

@@ -375,7 +375,7 @@ def test_if_no_server_answers_each_was_asked_and_is_named():
         asked.append(request.url.host)
         raise httpx.ConnectError("refused")
 
-    with pytest.raises(UnreachableError, match="at http://a:1 or http://b:1: start one"):
+    with pytest.raises(UnreachableError, match="at http://a:1 or http://b:1: name another"):
         client(answer, others=("http://b:1",)).call("GET", "/v1/x")
     assert asked == ["a", "b"]
 

@@ -192,7 +192,7 @@ def test_elements_of_an_array_are_refused_in_one_line(scheduler, leasehold):
     assert (ran.code, ran.out) == (6, "")
     (line,) = ran.err.splitlines()
     assert line.startswith("leasehold: the job was not taken: needs 500 workers")
-    assert line.endswith(" (3 elements)")
+    assert line.endswith(" (3 of 3 elements)")
 
 
 def test_a_bad_job_of_a_file_does_not_spoil_the_others(scheduler, leasehold, tmp_path):

@@ -151,4 +151,6 @@ def test_the_identifier_of_an_end_is_written_in_words():
 
 
 def test_the_workers_of_a_lease_are_counted_in_the_history():
-    assert format_figures({"workers": [0, 3], "nodes": ["n"]}) == "workers=2 nodes=n"
+    told = {"workers": [0, 3], "nodes": ["n"]}
+    assert format_figures({"lease": 1, **told}) == "lease=1 workers=2 nodes=n"
+    assert format_figures(told) == "workers=0,3 nodes=n"

@@ -191,6 +191,7 @@ def test_a_standby_sends_writers_to_a_leader_that_it_saw_renew(store, clock):
         keeping = asyncio.create_task(keeper.keep())
         await clock.advance_through(1000.0 + TTL_S, settle)
         assert standby.leader_address == "http://alpha"
+        assert standby.sees_leader
         keeping.cancel()
         waiting.cancel()
 
