@@ -33,6 +33,8 @@ NODES = {"n1": "v100:2", "n2": "v100:2", "n3": "k80:2"}
 #: Not seconds of a quiet machine.
 WAIT_S = 240.0
 LEASEHOLD = (sys.executable, "-m", "leasehold")
+#: Commands that are followed by another one.
+_GROUPS = frozenset({"project", "token"})
 
 
 class User:
@@ -43,10 +45,14 @@ class User:
         folder: where he works.
         url: of the scheduler.
         token: his.
+        patient: whether he waits for a scheduler that is away, and repeats a command if it is
+            unknown whether it was done.
     """
 
-    def __init__(self, name: str, folder: Path, url: str, token: str) -> None:
-        self.name, self.folder = name, folder
+    def __init__(
+        self, name: str, folder: Path, url: str, token: str, *, patient: bool = False
+    ) -> None:
+        self.name, self.folder, self._patient = name, folder, patient
         folder.mkdir(parents=True, exist_ok=True)
         self._env = _environment(folder) | {"LEASEHOLD_SERVER": url, "LEASEHOLD_TOKEN": token}
 
@@ -58,8 +64,20 @@ class User:
             code: which it has to end with; None for any.
             said: required text on its standard error.
         """
-        ran = subprocess.run(
-            [*LEASEHOLD, *words],
+        ran = self._run(words)
+        while self._patient and "whether it was done is unknown" in ran.stderr:
+            ran = self._run(words)
+        told = f"{self.name}: leasehold {' '.join(words)}\n{ran.stdout}{ran.stderr}"
+        assert code in {None, ran.returncode}, f"{told}\nended with {ran.returncode}, not {code}"
+        assert said in ran.stderr, f"{told}\ndid not say {said!r}"
+        return ran.stdout
+
+    def _run(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        command, *rest = words
+        patience = ["--retry-for", "2m"] if self._patient else []
+        named = rest[:1] if command in _GROUPS else []
+        return subprocess.run(
+            [*LEASEHOLD, command, *named, *patience, *rest[len(named) :]],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -68,10 +86,6 @@ class User:
             timeout=WAIT_S,
             check=False,
         )
-        told = f"{self.name}: leasehold {' '.join(words)}\n{ran.stdout}{ran.stderr}"
-        assert code in {None, ran.returncode}, f"{told}\nended with {ran.returncode}, not {code}"
-        assert said in ran.stderr, f"{told}\ndid not say {said!r}"
-        return ran.stdout
 
     def submit(self, *words: str) -> list[str]:
         """Submit jobs and return their ids."""
@@ -106,28 +120,37 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._told: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
 
     def start(self, name: str, *words: str, **more: str) -> Path:
         """Start ``leasehold WORDS`` and return the file of its output."""
         log = self.folder / f"{name}.log"
-        with log.open("wb") as file:
-            self._running.append(
-                subprocess.Popen(
-                    [*LEASEHOLD, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    env=_environment(self.folder) | more,
-                    cwd="/",
-                    start_new_session=True,
-                )
+        self._told[name] = words, more
+        with log.open("ab") as file:
+            self._running[name] = subprocess.Popen(
+                [*LEASEHOLD, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=_environment(self.folder) | more,
+                cwd="/",
+                start_new_session=True,
             )
         return log
 
+    def kill(self, name: str, away_s: float) -> None:
+        """Kill one of them, and start it again after a while."""
+        process = self._running[name]
+        process.kill()
+        process.wait(WAIT_S)
+        time.sleep(away_s)
+        words, more = self._told[name]
+        self.start(name, *words, **more)
+
     def stop(self) -> None:
         """End all of them, agents first, and with them the rest of jobs."""
-        for process in reversed(self._running):
+        for process in reversed(self._running.values()):
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(WAIT_S)
@@ -142,11 +165,13 @@ class Cluster:
 
     Args:
         folder: of everything.
+        patient: whether its users wait for a scheduler that is away.
         settings: beside ``SETTINGS``.
     """
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.folder, self._programs = folder, Programs(folder)
+    def __init__(self, folder: Path, *, patient: bool = False, **settings: Any) -> None:
+        self.folder, self._programs, self._patient = folder, Programs(folder), patient
+        self.kill = self._programs.kill
         items = SETTINGS | {key.replace("__", "."): value for key, value in settings.items()}
         options = [f"--set={key}={value}" for key, value in items.items()]
         state = folder / "scheduler"
@@ -165,7 +190,9 @@ class Cluster:
         file = self.folder / f"{name}.token"
         self.admin("token", "create", name, *words, "--out", str(file))
         token = file.read_text().strip()
-        self.users[name] = User(name, self.folder / "home" / name, self.url, token)
+        self.users[name] = User(
+            name, self.folder / "home" / name, self.url, token, patient=self._patient
+        )
         return self.users[name]
 
     def node(self, name: str, workers: str, *words: str) -> None:
