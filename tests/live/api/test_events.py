@@ -190,7 +190,12 @@ def test_a_page_without_lines_ends_where_the_history_does(
 
 
 @pytest.mark.parametrize(
-    ("query", "known"), [("kind=job_eaten", "job_held"), ("subject_kind=jobs", "'job'")]
+    ("query", "known"),
+    [
+        ("kind=job_eaten", "job_held"),
+        ("kind=job_compelted", "did you mean 'job_completed'? It must be"),
+        ("subject_kind=jobs", "'job'"),
+    ],
 )
 def test_an_unknown_kind_is_refused_with_those_that_there_are(
     daemon: Any, query: str, known: str

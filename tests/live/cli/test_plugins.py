@@ -48,6 +48,14 @@ def test_what_a_policy_prints_is_no_part_of_the_json(replay):
     assert "asked" in ran.err
 
 
+def test_nor_if_it_is_asked_in_a_process_of_its_own(replay, leasehold):
+    files = ("trace.csv", "--throughputs", "throughputs.csv", "--cluster", "fast:1")
+    ran = leasehold("compare", *files, "--policies", "odd", "--out", "out", "--json")
+    assert ran.code == 0, ran.err
+    assert "odd" in json.dumps(json.loads(ran.out))
+    assert "asked" in ran.err
+
+
 def test_a_policy_that_ends_the_program_is_named(replay):
     ran = replay("--param", "ends=true")
     assert ran.code == 1

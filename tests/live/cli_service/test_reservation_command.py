@@ -37,7 +37,7 @@ def test_a_reservation_is_made_shown_and_given_up(scheduler, leasehold):
     assert leasehold("reservation", "show", "class").code != 0
 
 
-def test_a_slip_of_the_pen_in_a_name_is_remarked_upon(scheduler, leasehold):
+def test_a_name_that_is_probably_misspelt_is_remarked_upon(scheduler, leasehold):
     leasehold("project", "set", "vision", "--weight", "2")
     said = "leasehold: no project 'vison' has limits or active jobs; did you mean 'vision'?\n"
     assert leasehold(*ADD, "--project", "vison").err == said
@@ -54,6 +54,7 @@ def test_what_cannot_be_is_refused(scheduler, leasehold):
         (ADD, "the owner is missing; give --project, --user or --job"),
         ((*ADD, "-p", "vision", "--from", "9h"), "until"),
         ((*ADD[:-1], "yesterday", "-p", "vision"), "--until is 'yesterday'"),
+        ((*ADD[:-1], "2020-01-01", "-p", "vision"), "'2020-01-01', which is not after now"),
     ):
         ran = leasehold(*words)
         assert ran.code != 0, words

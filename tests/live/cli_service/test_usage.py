@@ -49,6 +49,7 @@ def test_what_cannot_be_asked_names_the_option(scheduler, leasehold):
         (("--by", "colour"), "--by is 'colour'; give any of project, owner"),
         (("--csv", "--json"), "--csv and --json exclude each other"),
         (("--since", "yesterday"), "--since is 'yesterday'"),
+        (("--since", "2999-01-01"), "--since is '2999-01-01', which is still to come"),
         (("--since", "1h", "--until", "2h"), "--since is '1h', which is not before --until, '2h'"),
     ):
         ran = leasehold("usage", *words)

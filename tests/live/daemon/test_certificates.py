@@ -11,6 +11,7 @@ import pytest
 from leasehold.config.load import load_config
 from leasehold.daemon.http.certificate import CertificateReloader
 from leasehold_testing.certificates import write_certificate, write_key
+from scheduler.errors import ConfigError
 
 
 def make_certificate(folder, days=30):
@@ -99,3 +100,13 @@ def test_the_check_of_a_configuration_says_when_its_certificate_ends(tmp_path, f
     flags = {"server.tls_cert": ("--tls-cert", str(cert)), "server.tls_key": ("", str(key))}
     told = [one for one in load_config(environment={}, flags=flags).warnings if "tls_cert" in one]
     assert [said in one for one in told] == [True] * bool(said)
+
+
+def test_the_check_of_a_configuration_names_a_missing_key_file_and_an_odd_address(tmp_path):
+    flags = {"secrets.key_file": ("", str(tmp_path / "none"))}
+    (told,) = load_config(environment={}, flags=flags).warnings
+    assert f"secrets.key_file: there is no file '{tmp_path / 'none'}'" in told
+    assert load_config(environment={}, flags=flags, elsewhere=True).warnings == ()
+    flags = {"server.advertise": ("--advertise", "scheduler-1:8642")}
+    with pytest.raises(ConfigError, match="'scheduler-1:8642' is no address; give one as https"):
+        load_config(environment={}, flags=flags)

@@ -184,3 +184,8 @@ def test_keys_in_both_ways_and_broken_ones_are_refused(tmp_path):
         secret_box(configured(tmp_path, key_file=tmp_path / "k", keys=new_key()))
     with pytest.raises(InputError, match=r"secrets\.keys: key 1"):
         secret_box(configured(tmp_path, keys="short"))
+
+
+def test_a_key_file_in_a_folder_that_is_not_there_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(InputError, match="there is no folder .*none; make it"):
+        new_key_file(tmp_path / "none" / "secret.keys")
