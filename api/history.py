@@ -96,7 +96,7 @@ class HistoryReader:
     async def _lines(
         self, after: int, before: int | None, descending: bool, limit: int
     ) -> tuple[list[HistoryRow], int, bool]:
-        """Return lines between two ids, the last id that was read, and whether it was the last."""
+        """Return lines between two ids, the last id that was read, and whether no line is left."""
         found: list[HistoryRow] = []
         looked_at, last = 0, before if descending and before is not None else after
         while len(found) < limit and looked_at < MOST_READ:

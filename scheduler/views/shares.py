@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.projects.budgets import says_of, spending_by_project
+from scheduler.control.projects.budgets import budget_word, spending_by_project
 from scheduler.domain.fair_share import factors
 from scheduler.engine.tables.jobs import HELD
 from scheduler.views.types import BudgetView
@@ -78,7 +78,7 @@ def budgets_of(view: PublishedState, *, now_s: float) -> Mapping[str, BudgetView
 
 def _budget_state(view: PublishedState, project: str, part: float) -> str:
     """Return the state of a budget: the worse of what was decided last and of what is used now."""
-    said = {says_of(part, view.jobs.limits.get(project)), view.budgets.told.get(project, "")}
+    said = {budget_word(part, view.jobs.limits.get(project)), view.budgets.told.get(project, "")}
     if "spent" in said or project in view.jobs.stopped:
         return "spent"
     return "warned" if "warned" in said else "ok"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from scheduler.control.facts.requests import Acted, JobAction
 from scheduler.control.facts.specs import missed_deadline, spec_from_json
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from scheduler.control.state.transaction import Transaction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import JobRow
-
-
-_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def act_on_jobs(
@@ -59,10 +55,10 @@ def try_act(
     results = []
     for job_id in job_ids:
         row = rows.get(job_id)
-        more = {project: len(jobs - {job_id}) for project, jobs in back.items()}
-        acted = _checked(state, job_id, action, row, more=more)
+        others = set() if row is None else back.setdefault(row.project, set()) - {job_id}
+        acted = _checked(state, job_id, action, row, others=len(others))
         if acted.changed and row is not None and job_id not in state.jobs.by_id:
-            back.setdefault(row.project, set()).add(job_id)
+            back[row.project].add(job_id)
         results.append(acted)
     return tuple(results)
 
@@ -73,11 +69,12 @@ def _checked(
     action: JobAction,
     row: JobRow | None,
     *,
-    more: Mapping[str, int] = _NONE,
+    others: int = 0,
 ) -> Acted:
+    """Return the result of an action if so many other jobs of its project come back before."""
     record = state.jobs.by_id.get(job_id)
     if record is None:
-        return _check_ended(state, job_id, action, row, more)
+        return _check_ended(state, job_id, action, row, others)
     may = {
         JobAction.CANCEL: True,
         JobAction.HOLD: record.status is not JobStatus.HELD,
@@ -121,7 +118,7 @@ def _check_ended(
     job_id: str,
     action: JobAction,
     row: JobRow | None,
-    more: Mapping[str, int],
+    others: int,
 ) -> Acted:
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
@@ -138,9 +135,10 @@ def _check_ended(
             error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
         )
     limits = state.jobs.limits.get(row.project)
-    wide = broken_rule(limits, spec_from_json(row.spec), row.weight)
-    if full := wide or state.jobs.too_many_jobs(row.project, more.get(row.project, 0) + 1):
-        return Acted(job_id=job_id, code="quota", error=full)
+    if limits is not None:
+        broken = broken_rule(limits, spec_from_json(row.spec), row.weight)
+        if beyond := broken or state.jobs.too_many_jobs(row.project, others + 1):
+            return Acted(job_id=job_id, code="quota", error=beyond)
     return Acted(job_id=job_id, changed=True)
 
 

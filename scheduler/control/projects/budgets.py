@@ -155,8 +155,8 @@ def check_budgets(state: ControlState, transaction: Transaction) -> None:
         _judge(state, transaction, project, found.get(project))
 
 
-def says_of(part: float, limits: ProjectLimits | None) -> str:
-    """Return what is said of a budget of which a part is used: spent, warned, or nothing."""
+def budget_word(part: float, limits: ProjectLimits | None) -> str:
+    """Return the state of a budget of which a part is used: spent, warned, or empty."""
     warning = None if limits is None else limits.budget_warning
     return "spent" if part >= 1.0 else "warned" if part >= (warning or WARNING) else ""
 
@@ -170,7 +170,7 @@ def _judge(
 ) -> None:
     part = 0.0 if spent is None else spent.part
     limits = state.jobs.limits.get(project)
-    says = says_of(part, limits)
+    says = budget_word(part, limits)
     stops, stopped = says == "spent", project in state.jobs.stopped
     if stops != stopped:
         _stop_or_resume(state, transaction, project, stops=stops)
