@@ -39,7 +39,7 @@ class IsolatedBackend(ABC, Generic[R]):
         """Leave it to the loop to unpack uploaded code before a lease is started; see Backend."""
         return False
 
-    def owner_of(self, lease: DesiredLease) -> int | None:  # noqa: ARG002
+    def owner_of(self, lease: DesiredLease) -> int | None:  # noqa: ARG002  backends override it
         """Return None: jobs run as the agent does; see Backend."""
         return None
 

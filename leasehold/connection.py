@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Default address of a scheduler on this machine.
 DEFAULT_SERVER: Final = "http://127.0.0.1:8642"
 _KEYS: Final = ("server", "token", "token_file", "ca_file")
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class SettingsError(ValueError):
@@ -185,7 +185,7 @@ def _token(
     if beside.get("token_file"):
         return _read_token(Path(_path(beside["token_file"], env)), str(config_path(env)))
     first = state_dir(env) / "admin.token"
-    here = all(urlsplit(one).hostname in _LOOPBACK or one == local for one in servers)
+    here = all(urlsplit(one).hostname in LOOPBACK or one == local for one in servers)
     if here and os.access(first, os.R_OK):
         return _read_token(first, "the local scheduler's state")
     return ""

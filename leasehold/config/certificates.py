@@ -15,7 +15,13 @@ ENDED: Final = "ended"
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The time in which a certificate is valid."""
+    """The time in which a certificate is valid.
+
+    Attributes:
+        path: of its PEM file.
+        since: the begin, with its zone.
+        until: the end, with its zone.
+    """
 
     path: str
     since: datetime

@@ -350,7 +350,7 @@ def keeps_nothing(view: PublishedState, job_id: str) -> bool:
     return not keeps_steps(record, live)
 
 
-def _words(  # noqa: PLR0917  what an explanation is made of
+def _words(  # noqa: PLR0917  the facts that a message names
     view: PublishedState,
     record: JobRecord,
     reason: WaitReason,

@@ -7,9 +7,9 @@ are.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from scheduler.domain.rows import SettingRow
 from scheduler.errors import InputError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 #: Prefixes of the rows' keys, before the webhook's key.
 DEFINED: Final = "webhook/"
 STANDS: Final = "webhook_state/"
-_PLACE: Final = re.compile(r"[^/?#]*(//[^/?#]*)?")
 #: The most webhooks in all, and of one user without the operator role.
 MOST, MOST_OF_ONE = 100, 10
 NO_KEY: Final = (
@@ -113,7 +112,8 @@ class NoPost:
 
 def place_of(url: str) -> str:
     """Return scheme and host of an address; the rest may be secret, with a slash or without."""
-    return _PLACE.match(url)[0]  # type: ignore[index]  # it matches any text
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,8 @@ def discard_folder(folder: Path, rubbish: Path) -> None:
 
     Args:
         folder: the folder.
-        rubbish: it is moved here first, on the same disk; older contents are removed too.
+        rubbish: it is moved here first, on the same disk, or else removed where it lies; older
+            contents are removed too.
     """
     left = rubbish / f"{folder.name}-{token_hex(4)}"  # there may be one of that name from before
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from leasehold import __version__
@@ -17,7 +17,7 @@ from leasehold.client.blocking import Client
 from leasehold.client.exchange import Exchange, Patience
 from leasehold.client.outages import delay_s
 from leasehold.client.wires import BlockingWire
-from leasehold.connection import SettingsError
+from leasehold.connection import LOOPBACK, SettingsError
 from leasehold.naming import AmbiguousNameError
 from scheduler.errors import AnswerError, InputError, LeaseholdError, UnreachableError
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from leasehold.connection import Connection
 
 T = TypeVar("T")
-#: Names of this machine, on which `leasehold up` may start a scheduler.
-_HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _OURS = (errors.ClientError, AmbiguousNameError, SettingsError, errors.UnsendableError)
 
 
@@ -135,7 +133,7 @@ class ServiceClient(Client):
             return f"{error}; name its authority's with --ca-file"
         if error.why == "nobody":
             servers = sorted(self.connection.servers)
-            here = any(urlsplit(one).hostname in _HERE for one in servers)
+            here = any(urlsplit(one).hostname in LOOPBACK for one in servers)
             start = "start one with `leasehold up` (it takes some seconds) or " if here else ""
             where = " or ".join(servers)
             return f"no scheduler answers at {where}: {start}name another with --server"

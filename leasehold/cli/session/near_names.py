@@ -1,4 +1,4 @@
-"""Remarks on names that are allowed, and look like a slip of the pen."""
+"""Remarks on names that are allowed, and probably misspelt."""
 
 from __future__ import annotations
 

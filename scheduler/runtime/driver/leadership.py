@@ -90,7 +90,7 @@ class LeaderKeeper:
         """
         if self.leading:
             return self.address
-        return self._seen.address if self._seen is not None and self.sees_leader else ""
+        return self._seen.address if self._seen is not None and self._seen_alive else ""
 
     @property
     def sees_leader(self) -> bool:
