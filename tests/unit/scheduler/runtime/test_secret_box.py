@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from leasehold.cli.local.secrets import new_key_file
 from leasehold.config.load import load_config
 from leasehold.config.show import setting_rows
 from leasehold.daemon.secrets.secret_keys import secret_box
@@ -187,5 +188,5 @@ def test_keys_in_both_ways_and_broken_ones_are_refused(tmp_path):
 
 
 def test_a_key_file_in_a_folder_that_is_not_there_is_refused_with_the_remedy(tmp_path):
-    with pytest.raises(InputError, match="there is no folder .*none; make it"):
+    with pytest.raises(InputError, match=r"there is no folder .*none; make it"):
         new_key_file(tmp_path / "none" / "secret.keys")
