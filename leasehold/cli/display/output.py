@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from leasehold.cli.display.columns import column_of, fit_columns, laid_out
-from leasehold.cli.display.terminal import fit_for_terminal
+from scheduler.logs.terminal_text import fit_for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

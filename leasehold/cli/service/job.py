@@ -17,7 +17,6 @@ from leasehold.cli.display.output import (
     print_shown,
     table,
 )
-from leasehold.cli.display.reasons import reason_in_words, wait_in_words
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
@@ -25,6 +24,7 @@ from leasehold.cli.reading.times import format_clock, format_moment, format_span
 from leasehold.cli.service.jobs import format_run_time, gpu_use, progress
 from leasehold.cli.session.follow import cause_of, cause_text, format_figures
 from leasehold.cli.session.remote import Json, remote
+from scheduler.views.reason_words import reason_in_words, wait_in_words
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

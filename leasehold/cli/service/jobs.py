@@ -14,12 +14,12 @@ from leasehold.cli.display.output import (
     print_shown,
     table,
 )
-from leasehold.cli.display.reasons import reason_in_words
 from leasehold.cli.jobspec.selection import Labels, requested_filters, with_filters
 from leasehold.cli.reading.pairs import parse_pairs
 from leasehold.cli.reading.times import format_ago, format_span
 from leasehold.cli.session.live_view import show_live
 from leasehold.cli.session.remote import Json, remote
+from scheduler.views.reason_words import reason_in_words
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -11,7 +11,6 @@ import typer
 
 from leasehold.cli import exit_codes
 from leasehold.cli.display.output import plain_cell, print_json_line, print_remark
-from leasehold.cli.display.terminal import TerminalText
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
@@ -19,6 +18,7 @@ from leasehold.cli.reading.spec_files import parse_size
 from leasehold.cli.session.remote import Json, remote
 from leasehold.client.streams import LogEnd
 from scheduler.errors import InputError, LeaseholdError, NotFoundError
+from scheduler.logs.terminal_text import TerminalText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.cli.display.output import plain_cell
-from leasehold.cli.display.terminal import TerminalText, fit_for_terminal
 from scheduler.logs.output import LogChunk
+from scheduler.logs.terminal_text import TerminalText, fit_for_terminal
 
 #: Bytes of a job, and the terminal's text of them.
 SHOWN = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.cli.display.reasons import WAITS, reason_in_words, wait_in_words
 from scheduler.control.leases.retries import BUDGETS
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.rows import JobRow
 from scheduler.views.explain import explain_ended
 from scheduler.views.explain_protection import loss_in_words
+from scheduler.views.reason_words import WAITS, reason_in_words, wait_in_words
 
 FORCED = [*(f"too_many_{category}" for category in BUDGETS), "dependency_failed", "time_limit"]
 

@@ -1,4 +1,4 @@
-"""Make jobs' output safe for a terminal: it shows as text and has no other effect."""
+"""Make jobs' output safe to show: it shows as text and has no other effect."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ _BEGUN: Final = re.compile(
 
 
 class TerminalText:
-    """Turns bytes of one stream, in pieces that may end anywhere, into text for a terminal."""
+    """Turns bytes of one stream, in pieces that may end anywhere, into text.
 
-    def __init__(self) -> None:
+    Args:
+        colours: whether the codes of colours pass, for a terminal.
+    """
+
+    def __init__(self, *, colours: bool = True) -> None:
+        self._colours = colours
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._begun = ""
         self._coloured = False
@@ -57,7 +62,7 @@ class TerminalText:
         return _SEQUENCES.sub(self._instead, text)
 
     def _instead(self, found: Match[str]) -> str:
-        if _COLOUR.fullmatch(found[0]):
+        if self._colours and _COLOUR.fullmatch(found[0]):
             self._coloured = True
             return found[0]
         return "\N{REPLACEMENT CHARACTER}" if len(found[0]) == 1 else ""
