@@ -983,6 +983,8 @@ class Job(TypedDict):
         gpu_use: part of recent time in which its GPUs computed; null if it is not measured
         idle_since_s: since when its GPUs have hardly computed; null if they compute, or are not
             measured
+        position: its place among the jobs that wait for their turn, 1 for the next; null if it
+            waits for no turn
         ran_s: seconds for which it has held workers, waits left out
     """
 
@@ -1017,6 +1019,7 @@ class Job(TypedDict):
     rho: float | None
     gpu_use: float | None
     idle_since_s: float | None
+    position: int | None
     ran_s: float
 
 
@@ -1070,6 +1073,8 @@ class JobWithSpec(TypedDict):
         gpu_use: part of recent time in which its GPUs computed; null if it is not measured
         idle_since_s: since when its GPUs have hardly computed; null if they compute, or are not
             measured
+        position: its place among the jobs that wait for their turn, 1 for the next; null if it
+            waits for no turn
         ran_s: seconds for which it has held workers, waits left out
     """
 
@@ -1104,6 +1109,7 @@ class JobWithSpec(TypedDict):
     rho: float | None
     gpu_use: float | None
     idle_since_s: float | None
+    position: int | None
     ran_s: float
     spec: dict[str, Any]
 

@@ -128,6 +128,16 @@ class WaitingJobs:
         return bits
 
     @cached_property
+    def queue(self) -> list[str]:
+        """The ids of the jobs that wait for their turn, in the order of the queue."""
+        return order_waiting_jobs(self._view)
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """The place of each of them, 1 for the next."""
+        return {job_id: place for place, job_id in enumerate(self.queue, 1)}
+
+    @cached_property
     def fairness(self) -> Fairness:
         """The fairness of the engine's jobs, relative to a 1/n share."""
         return fairness_of(self._view)
@@ -247,8 +257,7 @@ def explain(
     if record.status is JobStatus.RUNNING:
         return _explain_running(view, record, now_s)
     reasons = reasons_of(view, record, glance)
-    waiting = order_waiting_jobs(view)
-    position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
+    waiting, position = glance.queue, glance.positions.get(record.job_id)
     return Explanation(
         job_id=record.job_id,
         status=record.status,

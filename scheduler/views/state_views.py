@@ -91,6 +91,7 @@ def _live_job(
         rho=_fairness(view, record.job_id, glance.fairness.rho),
         gpu_use=None if live is None else live.use,
         idle_since_s=None if live is None else live.idle_since_s,
+        position=glance.positions.get(record.job_id),
     )
 
 

@@ -41,6 +41,8 @@ class LiveJob:
         gpu_use: part of recent time in which its GPUs computed; None if it is not measured.
         idle_since_s: since when its GPUs have hardly computed; None if they compute, or are not
             measured.
+        position: its place among the jobs that wait for their turn, 1 for the next; None if it
+            waits for no turn.
     """
 
     status: JobStatus
@@ -56,6 +58,7 @@ class LiveJob:
     rho: float | None = None
     gpu_use: float | None = None
     idle_since_s: float | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

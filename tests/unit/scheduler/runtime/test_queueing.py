@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduler.domain.jobs.job import Job
 from scheduler.engine.tables.jobs import HELD, RUNNING, JobTable
+from scheduler.views.explain import WaitingJobs
 from scheduler.views.queue_order import describe_ahead, order_waiting_jobs
 from scheduler.views.types import JobAhead
 
@@ -31,6 +32,12 @@ def make_view(lags: dict[str, float], planned: tuple[str, ...] = ()) -> Any:
 def test_planned_jobs_are_first_then_those_furthest_behind_then_the_oldest() -> None:
     view = make_view({"a": 5.0, "b": 20.0, "c": -3.0, "d": 5.0, "e": -9.0}, planned=("c", "d"))
     assert order_waiting_jobs(view) == ["d", "c", "b", "a", "e"]
+
+
+def test_each_job_in_the_queue_has_its_position_and_no_other_has_one() -> None:
+    view = make_view({"a": 5.0, "b": 20.0, "c": -3.0})
+    view.engine.jobs["status"][0] = RUNNING
+    assert WaitingJobs(view).positions == {"b": 1, "c": 2}
 
 
 def test_jobs_that_run_are_held_or_wait_for_a_retry_or_a_budget_are_not_in_the_queue() -> None:
