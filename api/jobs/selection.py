@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from api.jobs.conversions import attempt_answer
+from api.jobs.conversions import attempt_answer, job_answer
 from api.problems import not_found
 from api.threads import in_thread
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.store.filters import FILTERS, JobFilter
-from scheduler.store.queries import MAX_LIMIT, JobQuery
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api.schemas.jobs import SelectorIn
     from scheduler.domain.rows import JobRow
     from scheduler.store.protocol import Store
-    from scheduler.store.queries import AttemptQuery
+    from scheduler.store.queries import AttemptQuery, JobPage
 
 #: Jobs that have not ended.
 ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD)
@@ -63,6 +63,45 @@ async def attempts_page(
         "attempts": [attempt_answer(row) for row in rows],
         "next_before": rows[-1].lease_id if len(rows) == query.limit else None,
     }
+
+
+async def page_of_jobs(
+    context: Context, query: JobQuery
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the jobs of a page as answers, and the cursor of the next page."""
+    page, ran = await in_thread(_page, context.store, query, context.now())
+    live = context.service.live([row.job_id for row in page.rows if row.finished_s is None])
+    jobs = [
+        job_answer(row, live.get(row.job_id), ran_s=ran.get(row.job_id, 0.0)) for row in page.rows
+    ]
+    return jobs, page.next_cursor
+
+
+def _page(store: Store, query: JobQuery, now_s: float) -> tuple[JobPage, Mapping[str, float]]:
+    """Return a page of jobs, and how long those that began have held workers."""
+    page = store.jobs(query)
+    begun = [row.job_id for row in page.rows if row.attempts]
+    return page, store.run_times(begun, now_s=now_s)
+
+
+async def attempts_of(context: Context, job_id: str) -> list[dict[str, Any]]:
+    """Return the leases of a job as answers, oldest first, and how their pods were launched."""
+    attempts = await in_thread(_attempts, context.store, job_id)
+    live = context.service.live([job_id]).get(job_id)
+    for attempt in attempts:  # the stored row of a live lease has only its initial values
+        if live is not None and attempt["lease_id"] == live.lease_id:
+            attempt["steps_done"] = live.steps_done
+    return attempts
+
+
+def _attempts(store: Store, job_id: str) -> list[dict[str, Any]]:
+    query = HistoryQuery(
+        subject_kind="job", subject=job_id, kinds=("lease_launched",), limit=MAX_LIMIT
+    )
+    launches: dict[int, list[Any]] = {}
+    for line in store.history(query):
+        launches.setdefault(line.data["lease"], []).append(line)
+    return [attempt_answer(row, launches.get(row.lease_id, ())) for row in store.attempts(job_id)]
 
 
 def visible_projects(principal: Principal, asked: Sequence[str]) -> tuple[str, ...] | None:
@@ -119,7 +158,12 @@ async def selected_ids(
         return [], False
     given = values_of({one.name: getattr(selector, one.name) for one in FILTERS if one.selects})
     given |= {"projects": projects, "labels": selector.labels}
-    where = JobFilter(**{"statuses": ACTIVE} | {k: v for k, v in given.items() if v})
+    return await ids_of(context, JobFilter(**{k: v for k, v in given.items() if v}))
+
+
+async def ids_of(context: Context, where: JobFilter) -> tuple[list[str], bool]:
+    """Return the jobs that a filter means, as ``selected_ids``; without statuses, active ones."""
+    where = where if where.statuses else replace(where, statuses=ACTIVE)
     return await in_thread(_page_ids, context.store, where, context.settings.max_selected)
 
 

@@ -41,11 +41,7 @@ async def act_on_job(
     given: ReasonIn | None = None,
 ) -> Answer:
     """Cancel, hold, release or requeue a job."""
-    reason = given.reason if given else ""
-
-    async def act(ids: Sequence[str]) -> tuple[Acted, ...]:
-        return await context.service.act(ids, action, actor=principal.subject, reason=reason)
-
+    act = acting(context, principal, action, reason=given.reason if given else "")
     return await _one(context, principal, job_id, act)
 
 
@@ -72,16 +68,7 @@ async def act_on_jobs(what: ActIn, context: Ctx, principal: User) -> Answer:
     A selector without `status` means jobs that have not ended. A dry run returns the outcome for
     each job and does nothing.
     """
-
-    async def act(ids: Sequence[str]) -> tuple[Acted, ...]:
-        return await context.service.act(
-            ids,
-            what.action,
-            actor=principal.subject,
-            reason=what.reason,
-            dry_run=what.dry_run,
-        )
-
+    act = acting(context, principal, what.action, reason=what.reason, dry_run=what.dry_run)
     return await _many(context, principal, what, act)
 
 
@@ -94,6 +81,19 @@ async def act_on_jobs(what: ActIn, context: Ctx, principal: User) -> Answer:
 async def change_jobs(what: BulkChangeIn, context: Ctx, principal: User) -> Answer:
     """Change weight or deadline of jobs by id or by selector."""
     return await _many(context, principal, what, _changing(context, principal, what))
+
+
+def acting(
+    context: Context, principal: Principal, action: JobAction, *, reason: str, dry_run: bool = False
+) -> Act:
+    """Return the function that acts on jobs for a caller."""
+
+    async def act(ids: Sequence[str]) -> tuple[Acted, ...]:
+        return await context.service.act(
+            ids, action, actor=principal.subject, reason=reason, dry_run=dry_run
+        )
+
+    return act
 
 
 def _changing(context: Context, principal: Principal, change: ChangeIn) -> Act:
@@ -126,10 +126,16 @@ async def _many(context: Context, principal: Principal, what: Chosen, act: Act) 
         visible = await visible_ids(context, principal, asked)
         ids = [job_id for job_id in asked if job_id in visible]
         unseen = [_unknown(job_id) for job_id in asked if job_id not in visible]
+    results = await in_pieces(ids, act)
+    return Answer(_bulk([*results, *unseen], truncated=truncated))
+
+
+async def in_pieces(ids: Sequence[str], act: Act) -> list[Acted]:
+    """Act on many jobs, some at a time; between them the service does other work."""
     results: list[Acted] = []
     for start in range(0, len(ids), CHUNK):
         results += await act(ids[start : start + CHUNK])
-    return Answer(_bulk([*results, *unseen], truncated=truncated))
+    return results
 
 
 def _unknown(job_id: str) -> Acted:

@@ -1,20 +1,19 @@
 """Reading jobs: lists, one job, its leases, its history, and why it waits."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
-from api.jobs.conversions import (
-    attempt_answer,
-    event_answer,
-    explanation_answer,
-    job_answer,
-    spec_answer,
+from api.jobs.conversions import event_answer, explanation_answer, job_answer, spec_answer
+from api.jobs.selection import (
+    attempts_of,
+    page_of_jobs,
+    values_of,
+    visible_job,
+    visible_projects,
 )
-from api.jobs.selection import values_of, visible_job, visible_projects
 from api.problems import FieldProblem, invalid_request
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
@@ -24,14 +23,7 @@ from api.schemas.job_answers import AttemptsOut, ExplanationOut, JobPageOut, Job
 from api.schemas.jobs import SortKey
 from api.threads import in_thread
 from scheduler.store.filters import JobFilter
-from scheduler.store.protocol import Store
-from scheduler.store.queries import (
-    MAX_LIMIT,
-    HistoryQuery,
-    JobOrder,
-    JobPage,
-    JobQuery,
-)
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobOrder, JobQuery
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -80,12 +72,8 @@ async def list_jobs(
         limit=limit,
         cursor=cursor,
     )
-    page, ran = await in_thread(_page, context.store, query, context.now())
-    live = context.service.live([row.job_id for row in page.rows if row.finished_s is None])
-    jobs = [
-        job_answer(row, live.get(row.job_id), ran_s=ran.get(row.job_id, 0.0)) for row in page.rows
-    ]
-    return Answer({"jobs": jobs, "next_cursor": page.next_cursor})
+    jobs, next_cursor = await page_of_jobs(context, query)
+    return Answer({"jobs": jobs, "next_cursor": next_cursor})
 
 
 @router.get(
@@ -116,12 +104,7 @@ async def get_job(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
 async def list_attempts(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
     """Return the leases that a job has had, oldest first."""
     await visible_job(context, principal, job_id)
-    attempts = await in_thread(_attempts, context.store, job_id)
-    live = context.service.live([job_id]).get(job_id)
-    for attempt in attempts:  # the stored row of a live lease has only its initial values
-        if live is not None and attempt["lease_id"] == live.lease_id:
-            attempt["steps_done"] = live.steps_done
-    return Answer({"attempts": attempts})
+    return Answer({"attempts": await attempts_of(context, job_id)})
 
 
 @router.get(
@@ -161,24 +144,6 @@ async def explain_job(
     row = await visible_job(context, principal, job_id)
     explanation = await context.service.explain(row, forecast=forecast)
     return Answer(explanation_answer(explanation, principal))
-
-
-def _attempts(store: Store, job_id: str) -> list[dict[str, Any]]:
-    """Return a job's leases, and how their pods were launched."""
-    query = HistoryQuery(
-        subject_kind="job", subject=job_id, kinds=("lease_launched",), limit=MAX_LIMIT
-    )
-    launches: dict[int, list[Any]] = {}
-    for line in store.history(query):
-        launches.setdefault(line.data["lease"], []).append(line)
-    return [attempt_answer(row, launches.get(row.lease_id, ())) for row in store.attempts(job_id)]
-
-
-def _page(store: Store, query: JobQuery, now_s: float) -> tuple[JobPage, Mapping[str, float]]:
-    """Return a page of jobs, and how long those that began have held workers."""
-    page = store.jobs(query)
-    begun = [row.job_id for row in page.rows if row.attempts]
-    return page, store.run_times(begun, now_s=now_s)
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ Named = Annotated[NodeName, Path(description="node")]
 )
 async def list_nodes(context: Ctx, principal: Viewer) -> Answer:
     """Return every node with its workers; jobs of foreign projects are left out."""
-    return Answer({"nodes": _shown(context, principal, context.service.nodes())})
+    return Answer({"nodes": visible_nodes(context, principal, context.service.nodes())})
 
 
 @router.get(
@@ -46,7 +46,7 @@ async def list_nodes(context: Ctx, principal: Viewer) -> Answer:
 )
 async def get_node(name: Named, context: Ctx, principal: Viewer) -> Answer:
     """Return a node with its workers."""
-    return Answer(_shown(context, principal, [_find(context, name)])[0])
+    return Answer(visible_nodes(context, principal, [find_node(context, name)])[0])
 
 
 @router.get(
@@ -103,9 +103,9 @@ async def approve_workers(
 
     What changes is taken over with its next report, which ends the leases on it: drain it first.
     """
-    _find(context, name)
+    find_node(context, name)
     await context.service.approve_workers(name, given.workers, actor=principal.subject)
-    return Answer(_shown(context, principal, [_find(context, name)])[0])
+    return Answer(visible_nodes(context, principal, [find_node(context, name)])[0])
 
 
 @router.delete(
@@ -121,16 +121,22 @@ async def remove_node(name: Named, context: Ctx, principal: Operator) -> Respons
     return Response(status_code=204)
 
 
-def _find(context: Context, name: str) -> NodeView:
+def find_node(context: Context, name: str) -> NodeView:
+    """Return a node.
+
+    Raises:
+        ProblemError: there is none of that name.
+    """
     found = [node for node in context.service.nodes() if node.name == name]
     if not found:
         raise not_found("node", name)
     return found[0]
 
 
-def _shown(
+def visible_nodes(
     context: Context, principal: Principal, nodes: list[NodeView] | tuple[NodeView, ...]
 ) -> list[NodeView]:
+    """Return nodes as far as the caller may see them: without the jobs of foreign projects."""
     if not principal.projects:
         return list(nodes)
     leases = context.service.leases()

@@ -40,7 +40,7 @@ def _of_query(parameter: inspect.Parameter) -> bool:
 
 
 def _parameter(known: Filter) -> inspect.Parameter:
-    kind = _kind(known)
+    kind = kind_of(known)
     annotation: Any = (
         Annotated[list[kind], Query(max_length=known.most, description=known.help)]  # type: ignore[valid-type]
         if known.most
@@ -55,11 +55,12 @@ def _parameter(known: Filter) -> inspect.Parameter:
 
 
 def _body_type(known: Filter) -> Any:
-    kind = _kind(known)
+    kind = kind_of(known)
     if known.most:
         return Annotated[list[kind], Field(max_length=known.most)]  # type: ignore[valid-type]
     return kind | None
 
 
-def _kind(known: Filter) -> Any:
+def kind_of(known: Filter) -> Any:
+    """Return the type of a filter's values."""
     return type_of(known.kind) if isinstance(known.kind, Word) else known.kind
