@@ -22,6 +22,10 @@ from api.edge.forwarding import Forwarder
 from api.edge.layers import Edge, Gate, instance_of
 from api.limits import Buckets
 from api.openapi import openapi_document
+from api.pages import changes, job, jobs, many_jobs, sign_in
+from api.pages import cluster as cluster_page
+from api.pages.routing import problem_page
+from api.pages.static import serve_static
 from api.problems import PublicError, fault_of, field_problems, invalid_request
 from api.redaction import redact_loggers
 from api.routes import (
@@ -77,6 +81,8 @@ _SUBJECTS = (
     webhooks,
     health,
 )
+#: Views of the page for the browser.
+_PAGES = (sign_in, jobs, many_jobs, job, cluster_page, changes)
 OPENAPI_PATH = "/v1/openapi.json"
 
 
@@ -150,6 +156,9 @@ def create_app(
     for subject in _SUBJECTS:
         app.router.routes.extend(subject.router.routes)
     app.router.routes.append(Route(OPENAPI_PATH, _serve_document, methods=["GET"]))
+    for view in _PAGES:
+        app.router.routes.extend(view.ROUTES)
+    app.router.routes.append(Route("/static/{digest}/{name}", serve_static, methods=["GET"]))
     app.add_exception_handler(HTTPException, cast("Any", _on_http_error))
     app.add_exception_handler(RequestValidationError, cast("Any", _on_validation_error))
     app.add_middleware(Gate, context=context)
@@ -228,6 +237,8 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
             detail=f"{request.method} is not possible here; {allowed} is",
             headers={"Allow": allowed},
         )
+    if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+        return problem_page(request, fault)
     return fault.answer(instance_of(request.scope))
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
+from api.auth.browser import page_of, secret_in_cookie
 from api.auth.roles import ANONYMOUS, Principal, Role, TokenFault
 from api.auth.tokens import ENROLMENT_PREFIX, TOKEN_PREFIX
 from api.problems import ProblemError, PublicError, fault_of, internal_error, rate_limited
@@ -200,8 +201,8 @@ class Gate:
                 mark_known_caller(scope)
             self._limit(scope, principal)
             if principal is None:
-                if scope["path"] not in self._open:
-                    raise _refusal(scope)
+                if scope["path"] not in self._open and page_of(scope["path"]) is None:
+                    raise _refusal(scope)  # a page leads to the page for signing in
                 receive = _briefly(receive)
         await self._app(scope, receive, send)
 
@@ -267,9 +268,23 @@ async def known_caller(
         scope: of the request; if given, it records why a provider's token is refused.
     """
     scheme, _, secret = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        return None
-    secret = secret.strip()
+    if scheme.lower() == "bearer":
+        return await principal_with(secret.strip(), context, scope)
+    if scope is not None and page_of(scope["path"]) is not None:
+        return await principal_with(secret_in_cookie(headers), context, scope)
+    return None
+
+
+async def principal_with(
+    secret: str, context: Context, scope: Scope | None = None
+) -> Principal | None:
+    """Return the principal of a token; None if it is not valid.
+
+    Args:
+        secret: the token.
+        context: of the application.
+        scope: see ``known_caller``.
+    """
     if context.provider is None or not is_foreign(secret):
         before = None if scope is None else partial(_check_stranger, context, scope)
         return await context.authenticator.principal(secret, before=before)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from api.app import create_app
+from api.auth.browser import COOKIE, form_key
 from api.auth.tokens import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
@@ -66,6 +67,11 @@ class Caller:
 
     def delete(self, path: str, **kwargs: Any) -> httpx.Response:
         return self.request("DELETE", path, **kwargs)
+
+    def send(self, path: str, **fields: Any) -> httpx.Response:
+        """Send a form of a page, as a browser does."""
+        secret = self.headers.get("Cookie", "").partition("=")[2]
+        return self.post(path, data={"form_key": form_key(secret)} | fields)
 
     def submit(self, **fields: Any) -> str:
         """Submit a job and return its id."""
@@ -181,6 +187,14 @@ class Daemon:
     def caller(self, role: str, **kwargs: Any) -> Caller:
         """Return a client with a new token of a role."""
         return self.bearer(self.secret(role, **kwargs))
+
+    def browser(self, role: str, **kwargs: Any) -> Caller:
+        """Return a client with a new session of a role, on a page of the scheduler."""
+        return self.session(self.secret(role, **kwargs))
+
+    def session(self, secret: str) -> Caller:
+        """Return a client whose cookie has a secret."""
+        return Caller(self, {"Cookie": f"{COOKIE}={secret}", "Sec-Fetch-Site": "same-origin"})
 
     def bearer(self, secret: str) -> Caller:
         """Return a client that shows a secret."""

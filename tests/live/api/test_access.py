@@ -10,6 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from api.app import create_app
+from api.auth.browser import page_of
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
 from scheduler.archive import digest_of
@@ -127,7 +128,7 @@ def registered() -> list[tuple[str, str]]:
     return sorted(
         (method, route.path)
         for route in app.routes
-        if isinstance(route, Route)
+        if isinstance(route, Route) and page_of(route.path) is None  # see pages/
         for method in (route.methods or set()) - {"HEAD"}
     )
 

@@ -11,6 +11,8 @@ from agent.process import lease_files
 from agent.process.inheritance import MOST_PROCESSES
 from api import limits, routing
 from api.edge import layers
+from api.pages import routing as pages
+from api.pages import sign_in
 from api.schemas.jobs import MOST_JOBS
 from api.settings import ApiSettings
 from leasehold.config.settings import ServerSection
@@ -44,6 +46,8 @@ def rows():
     ("requests of a token", (SERVER.rate_per_s, SERVER.rate_burst)),
     ("requests of an address without a valid token",
      (SERVER.anonymous_rate_per_s, SERVER.anonymous_rate_burst)),
+    ("tries to sign in on the page", (sign_in.TRIES.burst, 60 * sign_in.TRIES.per_s)),
+    ("bytes of a form of the page", (pages.MOST_FORM_BYTES // MIB, pages.MOST_FIELDS)),
     ("streams and readers of output", (API.max_streams,)),
     ("bytes of output in memory of a reader that takes nothing", (logbook.PIECE_BYTES // KIB,)),
     ("jobs in one submission", (API.max_batch,)),

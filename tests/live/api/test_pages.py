@@ -1,0 +1,388 @@
+"""Pages: who may open them, what they show, and what they do with hostile input."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from api import pages
+from api.app import create_app
+from api.auth.browser import PAGES, page_of
+from api.pages.routing import MOST_FIELDS, MOST_FORM_BYTES
+from api.settings import ApiSettings
+from leasehold_testing.service import FakeService
+from scheduler.errors import NotLeadingError
+
+STATIC = Path(pages.__file__).parent / "static"
+READ = {"viewer", "user", "operator", "admin"}
+WRITE = {"user", "operator", "admin"}
+OPERATE = {"operator", "admin"}
+ROLES = ("viewer", "user", "operator", "admin", "agent", "metrics")
+#: (method, path as registered) -> allowed roles, a concrete path.
+TABLE: dict[tuple[str, str], tuple[set[str], str]] = {
+    ("GET", "/"): (READ, "/"),
+    ("GET", "/jobs"): (READ, "/jobs"),
+    ("GET", "/jobs/-/{action}"): (WRITE, "/jobs/-/hold"),
+    ("POST", "/jobs/-/{action}"): (WRITE, "/jobs/-/hold"),
+    ("GET", "/jobs/{job_id}"): (READ, "/jobs/job-1"),
+    ("GET", "/jobs/{job_id}/log.txt"): (READ, "/jobs/job-1/log.txt"),
+    ("GET", "/jobs/{job_id}/forecast"): (READ, "/jobs/job-1/forecast"),
+    ("GET", "/jobs/{job_id}/{action}"): (WRITE, "/jobs/job-1/hold"),
+    ("POST", "/jobs/{job_id}/{action}"): (WRITE, "/jobs/job-1/hold"),
+    ("GET", "/cluster"): (READ, "/cluster"),
+    ("GET", "/cluster/{name}/{action}"): (OPERATE, "/cluster/alpha/drain"),
+    ("POST", "/cluster/{name}/{action}"): (OPERATE, "/cluster/alpha/drain"),
+}
+#: Pages that have tests of their own: streams, files, signing in and out.
+OTHERS = {"changes", "static", "sign-in", "sign-out"}
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "\u202eexe.gpj",
+    "a\u2028b",
+    "\N{PILE OF POO}" * 20,
+]
+
+
+def registered() -> list[tuple[str, str]]:
+    app = create_app(FakeService(), ApiSettings())
+    return sorted(
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, Route) and page_of(route.path) not in {None, *OTHERS}
+        for method in (route.methods or set()) - {"HEAD"}
+    )
+
+
+def test_every_page_has_a_line_in_the_table_and_every_line_a_page() -> None:
+    assert registered() == sorted(TABLE)
+    app = create_app(FakeService(), ApiSettings())
+    firsts = {route.path.split("/")[1] for route in app.routes if isinstance(route, Route)}
+    assert firsts - {"v1", "healthz", "readyz", "metrics"} == PAGES
+
+
+@pytest.mark.parametrize(("method", "path"), registered())
+def test_a_page_lets_in_exactly_the_roles_of_the_table(serve: Any, method: str, path: str) -> None:
+    allowed, url = TABLE[method, path]
+    for role in ROLES:
+        daemon = serve()
+        daemon.caller("admin").submit()
+        caller = daemon.browser(role)
+        status = (caller.send if method == "POST" else caller.get)(url).status_code
+        assert status in ({200, 303} if role in allowed else {403}), role
+    nobody = serve().client
+    if method == "GET":
+        assert nobody.get(url).status_code == 303
+    else:
+        assert nobody.post(url, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401
+
+
+@pytest.mark.parametrize(("method", "path"), [one for one in registered() if one[0] == "POST"])
+def test_an_action_needs_the_key_of_the_session_and_a_page_of_this_scheduler(
+    serve: Any, method: str, path: str
+) -> None:
+    _, url = TABLE[method, path]
+    daemon = serve()
+    job = daemon.caller("admin").submit()
+    browser = daemon.browser("admin")
+    before = daemon.service.store.job(job).status, daemon.service.nodes()[0].state
+    answers = [
+        browser.post(url),
+        browser.post(url, data={"form_key": "0" * 32}),
+        browser.post(url, data={"form_key": "ä"}),
+        browser.post(url, json={"form_key": "x"}),
+        browser.post(url, content=b"\xff\xfe"),
+        browser.send(url, reason="a\nb"),
+    ]
+    assert [answer.status_code for answer in answers] == [403, 403, 403, 403, 400, 422]
+    for elsewhere in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
+        foreign = dataclasses.replace(browser, headers=browser.headers | elsewhere)
+        assert foreign.send(url).status_code == 403
+    assert (daemon.service.store.job(job).status, daemon.service.nodes()[0].state) == before
+
+
+def test_a_form_has_bounds(daemon: Any) -> None:
+    browser = daemon.browser("admin")
+    url = f"/jobs/{daemon.caller('admin').submit()}/hold"
+    assert browser.send(url, reason="x" * MOST_FORM_BYTES).status_code == 413
+    many = {f"f{i}": "x" for i in range(MOST_FIELDS)}
+    assert browser.send(url, **many).status_code == 400
+
+
+def test_each_file_of_others_has_its_licence_version_and_digest() -> None:
+    listed = {one["file"]: one for one in json.loads((STATIC / "vendored.json").read_text())}
+    assert listed.keys() == {file.name for file in STATIC.glob("*.min.*")}
+    for name, one in listed.items():
+        data = (STATIC / name).read_bytes()
+        assert (one["bytes"], one["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+        assert one["licence"] in {"0BSD", "MIT"}
+        assert one["version"].encode() in data
+
+
+# -- what every page is ----------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """Collects what a page loads, and what a browser would run of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: list[str] = []
+        self.risky: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.risky += [name for name in given if name.startswith("on") or name == "style"]
+        self.risky += [tag] if tag in {"style", "iframe", "object"} else []
+        self.risky += [tag] if tag == "script" and "src" not in given else []
+        self.sources += [str(given[n]) for n in ("src", "href") if tag != "a" and given.get(n)]
+        self.risky += [h for h in [given.get("href") or ""] if h.lower().startswith("javascript")]
+        self.ids += [str(given["id"])] if given.get("id") else []
+
+
+def elements(text: str) -> Elements:
+    found = Elements()
+    found.feed(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    "url", ["/sign-in", *(url for (m, _), (_, url) in TABLE.items() if m == "GET")]
+)
+def test_a_page_loads_its_own_files_only_and_runs_nothing_else(daemon: Any, url: str) -> None:
+    daemon.service.run(daemon.caller("admin").submit())
+    answer = daemon.browser("admin").get(url) if url != "/sign-in" else daemon.client.get(url)
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    if not url.endswith(".txt"):
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        found = elements(answer.text)
+        assert not found.risky
+        assert sorted(found.ids) == sorted(set(found.ids))
+        assert found.sources
+        for source in found.sources:
+            root = "../" * (url.count("/") - 1) or "./"
+            assert source.startswith(f"{root}static/")
+            file = daemon.client.get("/" + source.removeprefix(root))
+            assert file.status_code == 200
+            assert "immutable" in file.headers["cache-control"]
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_file_of_another_release_is_answered_but_not_kept(daemon: Any) -> None:
+    answer = daemon.client.get("/static/0123456789ab/site.css")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+    assert daemon.client.get("/static/0123456789ab/../app.py").status_code in {401, 404}
+    assert daemon.client.get("/static/0123456789ab/app.py").status_code == 404
+
+
+def test_a_page_that_does_not_exist_is_a_page_for_browsers_and_a_problem_for_programs(
+    daemon: Any,
+) -> None:
+    html = {"Accept": "text/html,*/*"}
+    for path in ("/jobs/a/b/c/d", "/jobs/nothing", "/static/x"):
+        answer = daemon.browser("viewer").get(path, headers=html)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"].startswith("text/html")
+    plain = daemon.browser("viewer").get("/jobs/a/b/c/d")
+    assert plain.headers["content-type"] == "application/problem+json"
+
+
+def test_a_bug_is_a_page_that_names_the_line_of_the_log(daemon: Any, caplog: Any) -> None:
+    daemon.service.cluster = lambda: 1 / 0
+    answer = daemon.browser("viewer").get("/cluster")
+    assert answer.status_code == 500
+    assert answer.headers["x-request-id"] in answer.text
+    assert "ZeroDivisionError" not in answer.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_standby_says_so_and_names_the_leader(daemon: Any) -> None:
+    job = daemon.caller("admin").submit()
+    daemon.service.leading, daemon.service.leader_address = False, "http://other:8642"
+    daemon.service.failure = NotLeadingError("http://other:8642")
+    page = daemon.browser("admin").get("/jobs")
+    assert page.status_code == 200
+    assert "This scheduler is a standby" in page.text
+    assert 'href="http://other:8642"' in page.text
+    acted = daemon.browser("admin").send(f"/jobs/{job}/hold")
+    assert acted.status_code == 503
+    assert "location" not in acted.headers
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+def names(page: Any) -> list[str]:
+    return re.findall(r'<td><a href="(?:\./|\.\./)jobs/([^"]+)">', page.text)
+
+
+def test_the_list_has_jobs_with_reason_and_position_and_its_url_is_its_state(daemon: Any) -> None:
+    admin = daemon.caller("admin")
+    ids = [admin.submit(name=f"j{i}", project="vision" if i % 2 else "speech") for i in range(4)]
+    daemon.service.run(ids[0])
+    browser = daemon.browser("viewer")
+    assert names(browser.get("/jobs")) == ids[::-1]
+    assert names(browser.get("/jobs?status=waiting&sort=submitted")) == ids[1:]
+    assert names(browser.get("/jobs?project=vision&status=waiting&status=running")) == ids[3:0:-2]
+    assert names(browser.get(f"/jobs?q={ids[2]}")) == [ids[2]]
+    page = browser.get("/jobs").text
+    assert 'class="state running"' in page
+    assert "other jobs go first" in page
+
+
+def test_pages_of_a_long_list_hold_every_job_once(daemon: Any) -> None:
+    admin = daemon.caller("admin")
+    jobs = [{"name": f"n{i}", "command": ["a"]} for i in range(120)]
+    assert admin.post("/v1/jobs", json={"jobs": jobs}).status_code == 200
+    browser, url, seen = daemon.browser("viewer"), "/jobs?sort=name&status=waiting", []
+    while url:
+        page = browser.get(url)
+        seen += names(page)
+        assert len(page.content) < 60_000
+        found = re.search(r'href="(\?[^"]+)" rel="next"', page.text)
+        url = "" if found is None else "/jobs" + found[1].replace("&amp;", "&")
+    assert len(seen) == len(set(seen)) == 120
+
+
+#: Values of a query that no view takes.
+GARBAGE = [*HOSTILE, "\0", "%", "x" * 9000, "\ud800".encode("utf-8", "surrogatepass")]
+
+
+@pytest.mark.parametrize(
+    "name", ["status", "project", "owner", "job_type", "name", "label", "q", "sort", "cursor", "x"]
+)
+def test_garbage_in_the_url_breaks_no_page_and_is_named(daemon: Any, name: str) -> None:
+    daemon.caller("admin").submit()
+    browser = daemon.browser("admin")
+    for text in GARBAGE:
+        for path in ("/jobs", "/cluster", "/jobs/-/hold"):
+            page = browser.get(path, params={name: text})
+            assert page.status_code == 200
+            assert not elements(page.text).risky
+        if name in {"status", "sort"}:
+            assert "Left out" in browser.get("/jobs", params={name: text}).text
+
+
+def test_a_filter_that_cannot_be_read_selects_no_jobs_to_act_on(daemon: Any) -> None:
+    job = daemon.caller("admin").submit()
+    browser = daemon.browser("admin")
+    asked = browser.get("/jobs/-/cancel?project=bad%20name")
+    assert "Nothing was done" in asked.text
+    browser.send("/jobs/-/cancel?project=bad%20name", count="1")
+    assert daemon.service.store.job(job).status == "waiting"
+
+
+def test_what_a_job_says_of_itself_is_shown_as_text(daemon: Any) -> None:
+    for text in HOSTILE[:4]:
+        job = daemon.caller("admin").submit(
+            command=["echo", text], labels={"note": text}, env={"A": text}, job_type=text
+        )
+        daemon.service.run(job)
+        for path in ("/jobs", f"/jobs/{job}"):
+            found = elements(daemon.browser("viewer").get(path).text)
+            assert not found.risky
+
+
+def test_an_action_on_one_job_asks_for_a_reason_and_keeps_it(daemon: Any) -> None:
+    job = daemon.caller("admin").submit()
+    browser = daemon.browser("user", subject="ann")
+    assert f"Hold job {job}?" in browser.get(f"/jobs/{job}/hold").text
+    answer = browser.send(f"/jobs/{job}/hold", reason="room for bob")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"../{job}")
+    events = daemon.caller("viewer").get(f"/v1/jobs/{job}/events").json()["events"]
+    assert (events[-1]["actor"], daemon.service.reason) == ("ann", "room for bob")
+    assert browser.send(f"/jobs/{job}/explode").status_code == 422
+
+
+def test_bulk_actions_say_how_many_and_apply_to_what_matches(daemon: Any) -> None:
+    admin = daemon.caller("admin")
+    mine = [admin.submit(project="vision") for _ in range(3)]
+    other = admin.submit(project="speech")
+    browser = daemon.browser("user")
+    url = "/jobs/-/cancel?project=vision"
+    assert "Cancel 3 of 3 jobs?" in browser.get(url).text
+    late = admin.submit(project="vision")
+    moved = browser.send(url, count="3", reason="wrong data")
+    assert "Nothing was done" in moved.text
+    assert daemon.service.store.job(mine[0]).status == "waiting"
+    done = browser.send(url, count="4", reason="wrong data")
+    assert "4 of 4 jobs changed" in done.text
+    for job in [*mine, late]:
+        assert daemon.service.store.job(job).status == "cancelled"
+    assert daemon.service.store.job(other).status == "waiting"
+    again = browser.send(url, count="4", reason="wrong data")
+    assert "0 of 0 jobs changed" in again.text
+
+
+def test_a_confined_session_sees_and_changes_its_projects_only(daemon: Any) -> None:
+    admin = daemon.caller("admin")
+    own, foreign = admin.submit(project="vision"), admin.submit(project="speech")
+    daemon.service.run(foreign)
+    browser = daemon.browser("user", projects=("vision",))
+    assert names(browser.get("/jobs")) == [own]
+    assert names(browser.get("/jobs?project=speech")) == []
+    for path in ("", "/log.txt", "/forecast", "/hold"):
+        assert browser.get(f"/jobs/{foreign}{path}").status_code == 404
+    assert browser.send(f"/jobs/{foreign}/hold").status_code == 404
+    browser.send("/jobs/-/cancel", count="1")
+    assert daemon.service.store.job(foreign).status == "running"
+    assert daemon.service.store.job(own).status == "cancelled"
+    cluster = browser.get("/cluster").text
+    assert foreign not in cluster
+    assert "of another project" in cluster
+
+
+def test_the_output_of_a_job_loses_its_terminal_codes_and_nothing_else(daemon: Any) -> None:
+    job = daemon.caller("admin").submit()
+    lease = daemon.service.run(job)
+    data = b"\x1b[31mred\x1b[0m \x1b]0;title\x07 <b>&\xff\x00 \xe2\x80\xae end\n"
+    daemon.run(
+        daemon.service.append_log("alpha", lease.lease_id, "out", offset=0, data=data, end=None)
+    )
+    page = daemon.browser("viewer").get(f"/jobs/{job}").text
+    assert "red  &lt;b&gt;&amp;\ufffd\ufffd \ufffd end" in page
+    whole = daemon.browser("viewer").get(f"/jobs/{job}/log.txt")
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.content.endswith(data)
+
+
+# -- the cluster -----------------------------------------------------------------------------------
+
+
+def test_the_cluster_says_which_job_holds_what_and_drains_with_a_reason(daemon: Any) -> None:
+    job = daemon.caller("admin").submit(scale_factor=2)
+    daemon.service.run(job)
+    browser = daemon.browser("operator", subject="olga")
+    page = browser.get("/cluster").text
+    assert re.search(rf'2 \S v100 <a href="\./jobs/{job}">{job}</a>', page)
+    assert re.search(r"6 \S v100 free", page)
+    assert "Drain node alpha?" in browser.get("/cluster/alpha/drain").text
+    answer = browser.send("/cluster/alpha/drain", reason="new cable")
+    assert (answer.status_code, answer.headers["location"]) == (303, "../../cluster")
+    assert "new cable" in browser.get("/cluster?state=draining").text
+    assert browser.get("/cluster/nothing/drain").status_code == 404
+    assert browser.send("/cluster/alpha/explode").status_code == 422
+
+
+def test_a_part_of_a_page_is_the_same_without_its_frame(daemon: Any) -> None:
+    daemon.caller("admin").submit()
+    browser = daemon.browser("viewer")
+    for path in ("/jobs", "/jobs/job-1", "/cluster"):
+        part = browser.get(path, headers={"HX-Request": "true"})
+        assert part.headers["vary"] == "HX-Request, Cookie"
+        assert "<html" not in part.text
+        assert part.text.strip() in browser.get(path).text
