@@ -16,6 +16,7 @@ from starlette.routing import Match, Route
 from api.agent_fast_path import AgentFastPath
 from api.agent_tokens import tell_reuses
 from api.answers import Answer
+from api.auth.codes import SignInCodes
 from api.auth.tokens import Authenticator
 from api.context import Context
 from api.edge.forwarding import Forwarder
@@ -52,6 +53,7 @@ from api.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -133,6 +135,7 @@ def create_app(
         settings=settings,
         authenticator=Authenticator(service.store, settings, now=now, monotonic=monotonic),
         buckets=Buckets(monotonic),
+        codes=SignInCodes(monotonic),
         now=now,
         stopping=asyncio.Event(),
         node_of=node_of,
@@ -171,6 +174,19 @@ def create_app(
     app.express = AgentFastPath(app.ordinary, context=context, version=app.version)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
+
+
+def page_path(app: FastAPI, token_file: Path) -> str:
+    """Return the path that opens the page, signed in once with the token of a file.
+
+    Without that token, and if no tokens are required, it is the path of the first page.
+    """
+    context = cast("Context", app.state.context)
+    try:
+        secret = token_file.read_text().strip() if context.settings.auth else ""
+    except (OSError, UnicodeDecodeError):
+        secret = ""
+    return f"/sign-in?code={context.codes.make(secret)}" if secret else "/"
 
 
 def stop_waiting(app: FastAPI) -> None:

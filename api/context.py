@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from api.auth.codes import SignInCodes
     from api.auth.oidc import Provider
     from api.auth.roles import Principal
     from api.auth.tokens import Authenticator
@@ -62,6 +63,7 @@ class Context:
         projects: job id -> project, of jobs in histories that were read; a job never moves.
         waiting: waiting requests, with their principals.
         streams: token id -> its open streams.
+        codes: one-time codes for the page.
         heavy: limits the computations beside the event loop.
     """
 
@@ -69,6 +71,7 @@ class Context:
     settings: ApiSettings
     authenticator: Authenticator
     buckets: Buckets
+    codes: SignInCodes
     now: Callable[[], float]
     stopping: asyncio.Event
     node_of: Callable[[str], Awaitable[str | None]] | None = None

@@ -267,12 +267,17 @@ async def known_caller(
         context: of the application.
         scope: of the request; if given, it records why a provider's token is refused.
     """
-    scheme, _, secret = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return await principal_with(secret.strip(), context, scope)
+    if secret := secret_of(headers):
+        return await principal_with(secret, context, scope)
     if scope is not None and page_of(scope["path"]) is not None:
         return await principal_with(secret_in_cookie(headers), context, scope)
     return None
+
+
+def secret_of(headers: Headers) -> str:
+    """Return the token that a request shows; empty without one."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
 
 
 async def principal_with(

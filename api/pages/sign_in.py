@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 TRIES: Final = RateLimit(per_s=0.5, burst=10)
 #: A page of this scheduler, as a relative URL.
 _NEXT: Final = re.compile(r"[A-Za-z0-9._~\[\]-]+(/[A-Za-z0-9._~\[\]-]+)*(\?[^\s\\<>\"']*)?")
+_USED: Final = (
+    "This link was used already, or is older than a minute. `leasehold page` makes another one."
+)
 _UNKNOWN: Final = "This token is not valid: it is unknown, has expired, or was revoked."
 
 
@@ -34,7 +37,8 @@ async def show_sign_in(request: Request) -> Response:
         principal = getattr(request.state, "principal", None)
         if principal is not None and principal.has(Role.VIEWER):
             return RedirectResponse(_next(request.query_params.get("next", "")), 303)
-        return _form(request, request.query_params.get("next", ""))
+        query = request.query_params
+        return _form(request, query.get("next", ""), code=query.get("code", ""))
     except Exception as error:  # noqa: BLE001 - every error has a page
         return error_page(request, error)
 
@@ -54,10 +58,11 @@ async def _sign_in(request: Request) -> Response:
     if wait_s > 0:
         raise rate_limited(wait_s, cause="too many tries to sign in from this address")
     form = await read_form(request)
-    secret, wanted = form.get("token", "").strip(), form.get("next", "")
+    code, wanted = form.get("code", ""), form.get("next", "")
+    secret = context.codes.take(code) if code else form.get("token", "").strip()
     principal = await principal_with(secret, context)
     if principal is None:
-        return _form(request, wanted, problem=_UNKNOWN)
+        return _form(request, wanted, problem=_USED if code else _UNKNOWN)
     if not principal.has(Role.VIEWER):
         words = f"The token of '{principal.subject}' has role {principal.role}, which has no pages."
         return _form(request, wanted, problem=f"{words} Use one of a person.")
@@ -73,9 +78,15 @@ async def sign_out(request: Request) -> Response:
         return error_page(request, error)
 
 
-def _form(request: Request, wanted: str, *, problem: str = "") -> Response:
-    status = 401 if problem else 200
-    return render(request, "sign_in.html", status=status, next=wanted[:2000], problem=problem)
+def _form(request: Request, wanted: str, *, code: str = "", problem: str = "") -> Response:
+    return render(
+        request,
+        "sign_in.html",
+        status=401 if problem else 200,
+        next=wanted[:2000],
+        code=code[:100],
+        problem=problem,
+    )
 
 
 def _with_cookie(request: Request, target: str, secret: str) -> Response:

@@ -2,18 +2,20 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from api.access import Admin, Anybody, Ctx
+from api.access import Admin, Anybody, Ctx, Viewer
 from api.answers import Answer
+from api.auth.codes import VALID_S
 from api.auth.roles import Role
 from api.auth.tokens import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
+from api.edge.layers import secret_of
 from api.jobs.conversions import token_answer
 from api.problems import ProblemError, not_found
 from api.routing import StrictRoute
 from api.schemas.admin import EnrolmentIn, TokenIn
-from api.schemas.answers import EnrolmentOut, NewTokenOut, TokensOut, WhoAmI
+from api.schemas.answers import EnrolmentOut, NewTokenOut, SignInCodeOut, TokensOut, WhoAmI
 from api.schemas.fields import TokenId
 from api.schemas.values import values_of
 from api.threads import in_thread
@@ -34,6 +36,21 @@ router = APIRouter(prefix="/v1", tags=["tokens"], route_class=StrictRoute)
 async def whoami(principal: Anybody) -> Answer:
     """Return subject, role and projects of the token that the request shows."""
     return Answer(values_of(WhoAmI, principal))
+
+
+@router.post(
+    "/sign-in-codes",
+    summary="Make a one-time code for the page",
+    operation_id="create_sign_in_code",
+    status_code=201,
+    responses={201: {"model": SignInCodeOut}},
+)
+async def create_sign_in_code(request: Request, context: Ctx, principal: Viewer) -> Answer:  # noqa: ARG001 - asks for a role
+    """Make a code that begins a session in a browser with this token, once and within a minute."""
+    if not context.settings.auth:
+        return Answer({"path": "/", "valid_s": 0.0}, 201)
+    code = context.codes.make(secret_of(request.headers))
+    return Answer({"path": f"/sign-in?code={code}", "valid_s": VALID_S}, 201)
 
 
 @router.get(

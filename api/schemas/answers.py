@@ -265,6 +265,13 @@ class WhoAmI(BaseModel):
     projects: list[str]
 
 
+class SignInCodeOut(BaseModel):
+    """A one-time code for the page."""
+
+    path: str = Field(description="path and query to open below the scheduler's address")
+    valid_s: float = Field(description="seconds for which it is valid; 0 without tokens")
+
+
 class VersionOut(BaseModel):
     """The program's version."""
 

@@ -223,6 +223,11 @@ COMMANDS = {
         attribute="approve",
         summary="Set the workers that a node may have.",
     ),
+    "page": LazyCommand(
+        module="leasehold.cli.service.page",
+        attribute="page",
+        summary="Print a link to the page for the browser, signed in.",
+    ),
     "policy": LazyCommand(
         module="leasehold.cli.service.policy",
         attribute="app",

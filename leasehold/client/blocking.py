@@ -153,6 +153,7 @@ class Client:
     declare_throughputs = _blocking(AsyncClient.declare_throughputs)
     forget_throughputs = _blocking(AsyncClient.forget_throughputs)
     whoami = _blocking(AsyncClient.whoami)
+    sign_in_code = _blocking(AsyncClient.sign_in_code)
     tokens = _blocking(AsyncClient.tokens)
     create_token = _blocking(AsyncClient.create_token)
     revoke_token = _blocking(AsyncClient.revoke_token)

@@ -210,6 +210,11 @@ class ClusterCalls(Calls):
         found: forms.WhoAmI = await self.call("GET", "/whoami")
         return found
 
+    async def sign_in_code(self) -> forms.SignInCode:
+        """Make a one-time code with which a browser signs in to the page as this token."""
+        made: forms.SignInCode = await self._once("/sign-in-codes", None)
+        return made
+
     async def tokens(self) -> list[forms.Token]:
         """Return the tokens, without their secrets."""
         found: forms.Tokens = await self.call("GET", "/tokens")

@@ -1819,6 +1819,18 @@ class SelectorIn(TypedDict, total=False):
     labels: Mapping[str, Any]
 
 
+class SignInCode(TypedDict):
+    """A one-time code for the page.
+
+    Attributes:
+        path: path and query to open below the scheduler's address
+        valid_s: seconds for which it is valid; 0 without tokens
+    """
+
+    path: str
+    valid_s: float
+
+
 class SubmittedItem(TypedDict):
     """The result for one job of a batch or an array.
 

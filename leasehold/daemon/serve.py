@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.app import create_app
+from api.app import create_app, page_path
 from leasehold.config.decisions import policy_choice
 from leasehold.config.plausibility import split_networks
 from leasehold.config.sources import mask_secrets
@@ -74,6 +74,8 @@ class Running:
         token_made: whether the first token was made at this start.
         admin_token_file: file of that token, perhaps written at an earlier start.
         leader_known: whether this process leads, or knows the leader.
+        page_link: makes a link that opens the page, signed in with the first token, once within a
+            minute; without a code if that token is not in its file.
     """
 
     url: str
@@ -83,6 +85,7 @@ class Running:
     token_made: bool
     admin_token_file: Path
     leader_known: Callable[[], bool]
+    page_link: Callable[[], str]
 
 
 async def serve(
@@ -152,16 +155,6 @@ async def serve(
             box=box,
             post=post,
         )
-        running = Running(
-            url=url_of(bound, config.server),
-            store=store,
-            clock=clock,
-            state_dir=folder.path,
-            token_made=token_made,
-            admin_token_file=token_file,
-            leader_known=service.leader_known,
-        )
-        folder.note_address(running.url)
         reviewer, by_label = _reviewer(config), config.kubernetes.approved_label is not None
         app = create_app(
             service,
@@ -171,6 +164,18 @@ async def serve(
             approved_of=reviewer.approved_of if reviewer and by_label else None,
             provider=identity_provider(config, now=clock.wall_s, monotonic=time.monotonic),
         )
+        url = url_of(bound, config.server)
+        running = Running(
+            url=url,
+            store=store,
+            clock=clock,
+            state_dir=folder.path,
+            token_made=token_made,
+            admin_token_file=token_file,
+            leader_known=service.leader_known,
+            page_link=lambda: url + page_path(app, token_file),
+        )
+        folder.note_address(url)
         server = HttpServer(app, config.server, started=lambda: started(running))
         watchdog = StallWatchdog(on_stall=metrics.stalled)
         watchdog.start(asyncio.get_running_loop())

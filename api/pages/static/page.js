@@ -154,6 +154,7 @@ document.addEventListener("keydown", (event) => {
 
 // ---- start ----------------------------------------------------------------------------------------
 
+/** @type {HTMLFormElement | null} */ (document.querySelector("form[data-send]"))?.requestSubmit();
 const zoneLine = document.getElementById("zone");
 if (zoneLine) zoneLine.textContent = `times in ${zone}`;
 writeTimes();

@@ -110,5 +110,7 @@ def next_steps(running: Running) -> str:
         "  leasehold nodes",
         "  leasehold submit -C . -- python train.py",
         "  leasehold watch",
+        "In a browser (this link signs in once, within a minute; `leasehold page` makes others):",
+        f"  {running.page_link()}",
     ]
     return "\n".join(lines) + "\n"

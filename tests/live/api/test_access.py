@@ -108,6 +108,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/v1/throughputs"): (READ, "/v1/throughputs", None),
     ("PUT", "/v1/throughputs"): (OPERATE, "/v1/throughputs", FIGURE),
     ("DELETE", "/v1/throughputs"): (OPERATE, "/v1/throughputs?job_type=a", None),
+    ("POST", "/v1/sign-in-codes"): (READ, "/v1/sign-in-codes", None),
     ("GET", "/v1/tokens"): (ADMIN, "/v1/tokens", None),
     ("POST", "/v1/tokens"): (ADMIN, "/v1/tokens", {"subject": "ann", "role": "viewer"}),
     ("DELETE", "/v1/tokens/{token_id}"): (ADMIN, "/v1/tokens/viewer-1", None),

@@ -9,6 +9,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from api.auth.browser import COOKIE, KEPT_S
+from api.auth.codes import MOST, SignInCodes
 
 if TYPE_CHECKING:
     import httpx
@@ -176,11 +177,49 @@ def test_a_revoked_token_ends_its_sessions_and_their_streams(daemon: Any) -> Non
     assert open_page.status_code == 401
 
 
+def test_a_link_signs_in_once_and_within_a_minute(daemon: Any) -> None:
+    secret = daemon.secret("user", subject="ann")
+    ann = daemon.bearer(secret)
+    links = [ann.post("/v1/sign-in-codes").json() for _ in range(3)]
+    assert links[0]["valid_s"] == 60.0
+    code = links[0]["path"].partition("code=")[2]
+    for _ in range(2):  # looking at a link uses nothing up
+        page = daemon.client.get(links[0]["path"]).text
+        assert f'name="code" value="{code}"' in page
+        assert secret not in page
+    answer = daemon.client.post("/sign-in", data={"code": code}, headers=HOME)
+    assert answer.status_code == 303
+    assert answer.headers["set-cookie"].startswith(f"{COOKIE}={secret};")
+    again = daemon.client.post("/sign-in", data={"code": code}, headers=HOME)
+    assert (again.status_code, "used already" in again.text) == (401, True)
+    late = links[1]["path"].partition("code=")[2]
+    daemon.clock.seconds += 61.0
+    assert daemon.client.post("/sign-in", data={"code": late}, headers=HOME).status_code == 401
+
+
+def test_a_code_is_no_better_than_its_token(daemon: Any) -> None:
+    secret = daemon.secret("user")
+    code = daemon.bearer(secret).post("/v1/sign-in-codes").json()["path"].partition("code=")[2]
+    daemon.service.store.revoke_token(
+        daemon.service.store.tokens()[-1].token_id, now_s=daemon.clock()
+    )
+    daemon.clock.seconds += 10.0
+    assert daemon.client.post("/sign-in", data={"code": code}, headers=HOME).status_code == 401
+
+
+def test_codes_at_a_time_are_bounded_and_the_oldest_goes() -> None:
+    codes = SignInCodes(lambda: 0.0)
+    first = codes.make("a")
+    last = [codes.make("b") for _ in range(MOST)][-1]
+    assert (codes.take(first), codes.take(last), codes.take("\ud800")) == ("", "b", "")
+
+
 def test_without_tokens_there_is_no_sign_in(serve: Any) -> None:
     client = serve(auth=False).client
     page = client.get("/jobs")
     assert page.status_code == 200
     assert "Sign out" not in page.text
     assert client.get("/sign-in").status_code == 303
+    assert client.post("/v1/sign-in-codes").json() == {"path": "/", "valid_s": 0.0}
     foreign = client.get("/jobs", headers={"Host": "evil.example"})
     assert foreign.status_code == 421

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import time
@@ -140,6 +141,10 @@ def test_a_laptop_runs_a_job_over_a_restart(start, tmp_path):
     first.wait_for("In another terminal")
     assert f"export LEASEHOLD_STATE_DIR={state}" in first.output
     assert f"export LEASEHOLD_SERVER={first.url}" in first.output
+    code = re.search(rf"{re.escape(first.url)}/sign-in\?code=(\S+)", first.output)[1]
+    answer = httpx.post(f"{first.url}/sign-in", data={"code": code}, headers={"Origin": first.url})
+    cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    assert httpx.get(f"{first.url}/jobs", headers=cookie).status_code == 200
     with client_of(first, state) as client:
         job = {
             "name": "a",
