@@ -17,15 +17,16 @@ _RESET: Final = "\x1b[0m"
 #: Whole sequences: CSI (moves, clears, asks), and OSC, DCS, SOS, PM, APC with their text (titles,
 #: links, the clipboard); then any character that cannot be seen.
 _SEQUENCES: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x9b[0-?]*[ -/]*[@-~]|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    # The text of one does not begin another, so that finding them takes linear time.
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]PX^_][^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x9b[0-?]*[ -/]*[@-~]|[\x90\x98\x9d-\x9f][^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     # Tab and line ends stay; directions of writing (bidi) would let text read otherwise.
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
 #: A sequence that may go on in the next piece.
 _BEGUN: Final = re.compile(
-    r"(?:\x1b|\x1b\[[0-?]*[ -/]*|\x1b[]PX^_][^\x07\x1b\x9c]*\x1b?"
-    r"|\x9b[0-?]*[ -/]*|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*\x1b?)\Z"
+    r"(?:\x1b|\x1b\[[0-?]*[ -/]*|\x1b[]PX^_][^\x07\x1b\x90\x98\x9c-\x9f]*\x1b?"
+    r"|\x9b[0-?]*[ -/]*|[\x90\x98\x9d-\x9f][^\x07\x1b\x90\x98\x9c-\x9f]*\x1b?)\Z"
 )
 
 

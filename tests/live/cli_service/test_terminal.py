@@ -115,3 +115,13 @@ def test_json_escapes_what_terminals_act_upon(scheduler, leasehold, job):
     line = leasehold("logs", job, "--json").out.splitlines()[-1]
     assert not {"\u009b", "\u202e", "\x1b"} & set(line)
     assert json.loads(line)["text"] == "\u009b2J\u202e\x1b"
+
+
+@pytest.mark.parametrize("begin", ["\x9d", "\x1b]", "\x90", "\x1b[", "\x9b"])
+@pytest.mark.parametrize("end", ["", "\x07", "\n"])
+def test_many_beginnings_of_sequences_take_no_longer_than_other_text(begin, end):
+    """Each of them once made the reader look to the end of the text."""
+    text = TerminalText()
+    shown = text.feed((begin * 100_000 + end).encode()) + text.end()
+    assert "\x1b" not in shown
+    assert "\x9d" not in shown
