@@ -25,6 +25,7 @@ from api.limits import Buckets
 from api.openapi import openapi_document
 from api.pages import changes, job, jobs, many_jobs, sign_in
 from api.pages import cluster as cluster_page
+from api.pages import events as events_page
 from api.pages.routing import problem_page
 from api.pages.static import serve_static
 from api.problems import PublicError, fault_of, field_problems, invalid_request
@@ -84,7 +85,7 @@ _SUBJECTS = (
     health,
 )
 #: Views of the page for the browser.
-_PAGES = (sign_in, jobs, many_jobs, job, cluster_page, changes)
+_PAGES = (sign_in, jobs, many_jobs, job, cluster_page, events_page, changes)
 OPENAPI_PATH = "/v1/openapi.json"
 
 

@@ -8,7 +8,6 @@ token is revoked.
 from __future__ import annotations
 
 import hashlib
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -16,13 +15,23 @@ from api.problems import ProblemError
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
+    from starlette.requests import HTTPConnection
 
 #: Name of the cookie.
 COOKIE: Final = "leasehold_token"
+_BEGIN: Final = f"{COOKIE}="
+#: Cookies of that name that are tried: one for each path.
+_MOST_COOKIES: Final = 3
+#: Longest token in a cookie; browsers drop larger cookies.
+LONGEST: Final = 3800
+#: Key in a request's state: the token of its session.
+SESSION: Final = "session_secret"
 #: How long a browser keeps it; the token may end before.
 KEPT_S: Final = 7 * 86400
 #: First parts of the paths of pages.
-PAGES: Final = frozenset({"", "changes", "cluster", "jobs", "sign-in", "sign-out", "static"})
+PAGES: Final = frozenset(
+    {"", "changes", "cluster", "events", "jobs", "sign-in", "sign-out", "static"}
+)
 #: Field of a form, and header of a script, with the form key.
 FORM_KEY: Final = "form_key"
 
@@ -33,13 +42,15 @@ def page_of(path: str) -> str | None:
     return first if first in PAGES else None
 
 
-def secret_in_cookie(headers: Headers) -> str:
-    """Return the token of a browser's session; empty without one."""
-    try:
-        found = SimpleCookie("; ".join(headers.getlist("cookie"))).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+def secrets_in_cookies(headers: Headers) -> list[str]:
+    """Return the tokens of a browser's sessions, that of the nearest path first.
+
+    Cookies of other programs may have any form, and are passed over. A standard parser would take
+    minutes for some of them.
+    """
+    parts = (part.strip() for text in headers.getlist("cookie") for part in text.split(";"))
+    found = [part.removeprefix(_BEGIN) for part in parts if part.startswith(_BEGIN)]
+    return [secret for secret in found[:_MOST_COOKIES] if 0 < len(secret) <= LONGEST]
 
 
 def cookie_of(secret: str, *, secure: bool) -> str:
@@ -56,6 +67,11 @@ def cookie_of(secret: str, *, secure: bool) -> str:
     return f"{COOKIE}={secret}; {rest}{'; Secure' if secure else ''}"
 
 
+def session_of(request: HTTPConnection) -> str:
+    """Return the token of a request's session; empty without one, and if none is required."""
+    return str(getattr(request.state, SESSION, ""))
+
+
 def form_key(secret: str) -> str:
     """Return the key that forms of a session must send; no foreign page can know it."""
     return hashlib.sha256(b"leasehold form\0" + secret.encode(errors="replace")).hexdigest()[:32]
@@ -67,15 +83,24 @@ def check_same_site(headers: Headers) -> None:
     Raises:
         ProblemError: it comes from another page, or says nothing about its origin.
     """
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site is None and origin is not None:
-        site = "same-origin" if _place(origin) == headers.get("host", "").lower() else "cross-site"
-    if site != "same-origin":
+    if site_of(headers) != "same-origin":
         raise ProblemError(
             403,
             "this form was not sent by a page of this scheduler; open the page here and send it "
             "from there",
         )
+
+
+def site_of(headers: Headers) -> str:
+    """Return the relation of a request's page to this scheduler, as in ``Sec-Fetch-Site``.
+
+    Browsers leave that header out over plain HTTP. Then it follows from the origin; empty if that
+    is missing, too.
+    """
+    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin")
+    if site or origin is None:
+        return site
+    return "same-origin" if _place(origin) == headers.get("host", "").lower() else "cross-site"
 
 
 def _place(origin: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ MOST: Final = 1000
 
 
 class SignInCodes:
-    """Codes of this process, each valid once and for a minute.
+    """Codes of this process, each valid once and for a minute; a token has one at a time.
 
     Args:
         monotonic: seconds on a clock that never runs backwards.
@@ -28,19 +27,21 @@ class SignInCodes:
         self._made: dict[str, tuple[str, float]] = {}
 
     def make(self, secret: str) -> str:
-        """Return a code for a token."""
+        """Return a code for a token; an earlier one is not valid any more."""
         code = secrets.token_urlsafe(32)
+        self._made = {c: made for c, made in self._made.items() if made[0] != secret}
         self._made[code] = secret, self._monotonic() + VALID_S
         if len(self._made) > MOST:
             del self._made[next(iter(self._made))]
         return code
 
+    def token(self, code: str) -> str:
+        """Return the token of a code; empty if the code is not valid."""
+        secret, ends_s = self._made.get(code, ("", 0.0))
+        return secret if ends_s > self._monotonic() else ""
+
     def take(self, code: str) -> str:
         """Return the token of a code, which is used up then; empty if it is not valid."""
-        found = ""
-        for known, (secret, ends_s) in tuple(self._made.items()):
-            is_meant = hmac.compare_digest(known.encode(), code.encode(errors="replace"))
-            if ends_s <= self._monotonic() or is_meant:
-                del self._made[known]
-                found = secret if is_meant and ends_s > self._monotonic() else found
-        return found
+        secret = self.token(code)
+        self._made.pop(code, None)
+        return secret

@@ -16,6 +16,7 @@ import httpx
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
+from api.auth.browser import page_of, site_of
 from api.edge.layers import (
     MOST_UNKNOWN_BYTES,
     OPEN_PATHS,
@@ -42,6 +43,7 @@ _HOP: Final = frozenset(
     | {b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
     # Set again: the leader would trust the caller's values, as coming from a proxy.
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}
+    | {b"sec-fetch-site"}
 )
 #: Agents' requests are held for a minute, and streams say something every 15 s.
 _TIMES: Final = httpx.Timeout(connect=3.0, read=90.0, write=30.0, pool=10.0)
@@ -138,7 +140,8 @@ class Forwarder:
             headers = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in _HOP]
             if length := answer.headers.get("content-length"):
                 headers.append((b"content-length", length.encode()))
-            if answer.is_success and scope["path"] not in OPEN_PATHS:
+            is_open = scope["path"] in OPEN_PATHS or page_of(scope["path"]) is not None
+            if answer.is_success and not is_open:
                 mark_known_caller(scope)
             start = {"type": "http.response.start", "status": answer.status_code}
             await send({**start, "headers": headers})
@@ -203,6 +206,8 @@ def _for(scope: Scope) -> list[tuple[bytes, bytes]]:
     address = client[0] if client else "unknown"
     return [
         _MARK,
+        # The leader does not see the host by which the browser knows this process.
+        (b"sec-fetch-site", site_of(Headers(scope=scope)).encode("latin-1")),
         (b"x-forwarded-for", address.encode("latin-1", "replace")),
         (b"x-forwarded-proto", str(scope.get("scheme", "http")).encode()),
     ]

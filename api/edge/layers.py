@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
-from api.auth.browser import page_of, secret_in_cookie
+from api.auth.browser import SESSION, page_of, secrets_in_cookies
 from api.auth.roles import ANONYMOUS, Principal, Role, TokenFault
 from api.auth.tokens import ENROLMENT_PREFIX, TOKEN_PREFIX
 from api.problems import ProblemError, PublicError, fault_of, internal_error, rate_limited
@@ -202,7 +202,7 @@ class Gate:
             self._limit(scope, principal)
             if principal is None:
                 if scope["path"] not in self._open and page_of(scope["path"]) is None:
-                    raise _refusal(scope)  # a page leads to the page for signing in
+                    raise refusal(scope)  # a page leads to the page for signing in
                 receive = _briefly(receive)
         await self._app(scope, receive, send)
 
@@ -270,7 +270,11 @@ async def known_caller(
     if secret := secret_of(headers):
         return await principal_with(secret, context, scope)
     if scope is not None and page_of(scope["path"]) is not None:
-        return await principal_with(secret_in_cookie(headers), context, scope)
+        for found in secrets_in_cookies(headers):
+            principal = await principal_with(found, context, scope)
+            if principal is not None:
+                scope["state"][SESSION] = found
+                return principal
     return None
 
 
@@ -323,7 +327,8 @@ def is_foreign(secret: str) -> bool:
     return secret.count(".") == 2 and not secret.startswith((TOKEN_PREFIX, ENROLMENT_PREFIX))
 
 
-def _refusal(scope: Scope) -> ProblemError:
+def refusal(scope: Scope) -> ProblemError:
+    """Return the refusal of a request whose token is missing or not valid."""
     fault = scope["state"].get("token_fault")
     if not isinstance(fault, TokenFault):
         return unauthenticated_error()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse
 
 from api.auth.roles import Role
 from api.context import context_of
+from api.pages.queries import write_query
 from api.pages.rendering import render
 from api.pages.routing import action, page, parse, read_reason, read_word
 from api.routes.nodes import act_on_node, find_node, visible_nodes
@@ -106,9 +106,9 @@ async def show_cluster(request: Request, principal: Principal) -> Response:
         states=sorted(states.items()),
         state=state,
         name=name,
-        next=_url(kept | {"after": shown[-1].name}) if len(chosen) > NODES else None,
-        first=_url(kept) if after else None,
-        url_of_state=lambda one: _url(kept | {"state": one}),
+        next=write_query(kept | {"after": shown[-1].name}) if len(chosen) > NODES else None,
+        first=write_query(kept) if after else None,
+        url_of_state=lambda one: write_query(kept | {"state": one}),
         actions=_ACTIONS if principal.has(Role.OPERATOR) else {},
         total=_total(found),
     )
@@ -116,10 +116,6 @@ async def show_cluster(request: Request, principal: Principal) -> Response:
 
 def _total(nodes: Sequence[NodeView]) -> int:
     return sum(len(node.workers) for node in nodes)
-
-
-def _url(parts: dict[str, str]) -> str:
-    return f"?{urlencode({name: value for name, value in parts.items() if value})}"
 
 
 async def ask(request: Request, principal: Principal) -> Response:  # noqa: ARG001 - of a view

@@ -11,7 +11,7 @@ from api.auth.roles import Role
 from api.context import context_of
 from api.jobs.conversions import event_answer, explanation_answer, job_answer, spec_answer
 from api.jobs.selection import attempts_of, visible_job
-from api.pages.rendering import render
+from api.pages.rendering import render, write_json
 from api.pages.routing import action, page, parse, read_reason, read_word
 from api.routes.jobs_act import act_on_job
 from api.routes.logs import read_log
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from api.auth.roles import Principal
     from api.context import Context
 
-#: Bytes of output at the end of each stream that the page itself shows.
-TAIL_BYTES: Final = 16_384
+#: Bytes of output at the end of each stream that the page itself shows, and the most streams.
+TAIL_BYTES: Final = 8192
+MOST_STREAMS: Final = 4
+#: Characters of a specification that the page shows.
+MOST_SPEC: Final = 32_768
 #: Lines of history and attempts that the page itself shows.
 _LINES: Final = 50
 #: Status of a job -> actions that change it.
@@ -66,6 +69,7 @@ async def show_job(request: Request, principal: Principal) -> Response:
         context.store.history,
         HistoryQuery(subject_kind="job", subject=job_id, descending=True, limit=_LINES),
     )
+    log, streams = await _tail(context, job_id)
     may_act = principal.has(Role.USER)
     return render(
         request,
@@ -76,29 +80,39 @@ async def show_job(request: Request, principal: Principal) -> Response:
         attempts=attempts[-_LINES:][::-1],
         older=max(len(attempts) - _LINES, 0),
         events=[event_answer(line, principal) for line in lines],
-        log=await _tail(context, job_id),
+        log=log,
+        streams=streams,
+        spec=write_json(job["spec"]),
+        most_spec=MOST_SPEC,
         actions=_ACTIONS[JobStatus(job["status"])] if may_act else (),
     )
 
 
-async def _tail(context: Context, job_id: str) -> list[dict[str, object]]:
-    """Return the end of the output of the newest attempt, a part for each stream of each node."""
+async def _tail(context: Context, job_id: str) -> tuple[list[dict[str, object]], int]:
+    """Return the end of the output of the newest attempt, and how many streams it has.
+
+    There is a part for each stream of each node, for the first ``MOST_STREAMS`` of them.
+    """
     if not context.service.health().leading:
-        return []
-    wanted = LogWanted(tail_bytes=TAIL_BYTES)
-    found = await context.service.read_log(job_id, wanted)
-    parts: dict[tuple[str, str], dict[str, object]] = {}
-    texts: dict[tuple[str, str], tuple[TerminalText, list[str]]] = {}
+        return [], 0
+    found = await context.service.read_log(job_id, LogWanted(tail_bytes=TAIL_BYTES))
+    parts: dict[tuple[str, str], tuple[int, list[bytes]]] = {}
     async for chunk in found.pieces:
         key = chunk.node, chunk.stream
-        if key not in parts:
-            parts[key] = {"node": chunk.node, "stream": chunk.stream, "begins": chunk.offset}
-            texts[key] = TerminalText(colours=False), []
-        reader, pieces = texts[key]
-        pieces.append(reader.feed(chunk.data))
-    for key, (reader, pieces) in texts.items():
-        parts[key]["text"] = "".join([*pieces, reader.end()])
-    return list(parts.values())
+        if key not in parts and len(parts) == MOST_STREAMS:
+            break
+        parts.setdefault(key, (chunk.offset, []))[1].append(chunk.data)
+    shown: list[dict[str, object]] = [
+        {"node": node, "stream": stream, "begins": begins, "text": readable(b"".join(pieces))}
+        for (node, stream), (begins, pieces) in parts.items()
+    ]
+    return shown, len(found.first)
+
+
+def readable(data: bytes) -> str:
+    """Return output as text without terminal codes."""
+    reader = TerminalText(colours=False)
+    return reader.feed(data) + reader.end()
 
 
 async def show_forecast(request: Request, principal: Principal) -> Response:

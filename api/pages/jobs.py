@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from api.context import context_of
 from api.jobs.selection import page_of_jobs, values_of, visible_projects
+from api.pages.queries import read_values, write_query
 from api.pages.rendering import render
 from api.pages.routing import page
-from api.problems import field_problems
 from api.schemas.fields import JobId
 from api.schemas.filters import kind_of
 from scheduler.control.facts.requests import JobAction
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.errors import InputError
+from scheduler.errors import InputError, UnstorableError
 from scheduler.store.filters import FILTERS, JobFilter
 from scheduler.store.queries import JobOrder, JobQuery
 
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
 
 #: Jobs of one page.
 ROWS: Final = 50
-#: Problems of a URL that a page names.
-_MOST_NOTES: Final = 5
 #: Name in the URL -> form of its values.
 _KINDS: Final = {one.name: TypeAdapter(kind_of(one)) for one in FILTERS} | {"q": TypeAdapter(JobId)}
-_MOST: Final = {one.name: one.most or 1 for one in FILTERS}
+_MOST: Final = {one.name: one.most or 1 for one in FILTERS} | {"q": 1}
+_MOST_LABELS: Final = 64
 #: Statuses of jobs that have not ended, of which one is chosen by one link.
 _ACTIVE: Final = ("waiting", "running", "held")
 #: Links above the list: title -> statuses.
@@ -70,17 +68,11 @@ class Wanted:
     def url(self, **changes: Any) -> str:
         """Return the relative URL of the view with some parts changed; from its first page on."""
         parts: dict[str, Any] = {**self.filters, "q": self.called, "sort": self.sort}
-        parts["label"] = [f"{key}={value}" for key, value in self.labels.items()]
+        parts["label"] = self.label_texts
         parts |= changes
         if parts["sort"] == "-submitted":
             del parts["sort"]
-        given = [
-            (name, value)
-            for name, values in parts.items()
-            for value in ([values] if isinstance(values, str) else values)
-            if value
-        ]
-        return f"?{urlencode(given)}"
+        return write_query(parts)
 
     def where(self, principal: Principal) -> JobFilter | None:
         """Return the filter for the store; None if the caller can see none of these jobs."""
@@ -102,7 +94,7 @@ class Wanted:
             for name, values in self.filters.items()
             if values
         ]
-        parts += [f"label {key}={value}" for key, value in self.labels.items()]
+        parts += [f"label {text}" for text in self.label_texts]
         parts += [f"name or id {self.called}"] if self.called else []
         return ", ".join(parts)
 
@@ -113,18 +105,27 @@ class Wanted:
         return next((title for title, some in _TABS.items() if sorted(some) == mine), "")
 
     @property
+    def label_texts(self) -> list[str]:
+        """The labels as they stand in the URL."""
+        return [f"{key}={value}" for key, value in self.labels.items()]
+
+    @property
+    def is_narrowed_further(self) -> bool:
+        """Whether anything but the status leaves jobs out."""
+        others = (values for name, values in self.filters.items() if name != "status")
+        return bool(self.called or self.labels or any(others))
+
+    @property
     def is_narrow(self) -> bool:
         """Whether it leaves any job out."""
-        return bool(self.called or self.labels or any(self.filters.values()))
+        return self.is_narrowed_further or bool(self.filters.get("status"))
 
 
 def read_wanted(query: QueryParams) -> Wanted:
     """Return what a URL asks for; what cannot be read is left out, and noted."""
-    notes: list[str] = []
-    filters = {
-        name: tuple(_values(query, name, notes)[: _MOST[name]]) for name in _KINDS if name != "q"
-    }
-    called = _values(query, "q", notes)
+    values, notes = read_values(query, _KINDS, most=_MOST, others=("label", "sort", "cursor"))
+    filters = {one.name: values[one.name] for one in FILTERS}
+    called = values["q"]
     sort = query.get("sort", "-submitted")
     if sort.removeprefix("-") not in set(JobOrder):
         notes.append(f"sort '{sort[:60]}': must be one of {', '.join(JobOrder)}")
@@ -134,30 +135,21 @@ def read_wanted(query: QueryParams) -> Wanted:
         called=called[-1] if called else "",
         labels=_labels(query.getlist("label"), notes),
         sort=sort,
-        cursor=query.get("cursor"),
-        notes=tuple(notes[:_MOST_NOTES]),
+        cursor=query.get("cursor", "")[:2000] or None,
+        notes=tuple(notes),
     )
 
 
-def _values(query: QueryParams, name: str, notes: list[str]) -> list[str]:
-    found = []
-    for text in dict.fromkeys(part for part in query.getlist(name)[:100] if part):
-        try:
-            found.append(str(_KINDS[name].validate_python(text.strip())))
-        except ValidationError as error:
-            (problem, *_) = field_problems(error.errors())
-            notes.append(f"{name} '{text[:60]}': {problem.problem}")
-    return found
-
-
 def _labels(given: list[str], notes: list[str]) -> dict[str, str]:
-    found = {}
-    for text in [part for part in given if part][:64]:
+    found: dict[str, str] = {}
+    for text in [part for part in given if part]:
         key, sign, value = text.partition("=")
-        if sign and key and len(text) <= 400 and "\0" not in text:
-            found[key.strip()] = value.strip()
-        else:
+        if not (sign and key.strip() and len(text) <= 400 and "\0" not in text):
             notes.append(f"label '{text[:60]}': must be key=value")
+        elif key.strip() in found or len(found) == _MOST_LABELS:
+            notes.append(f"label '{text[:60]}': one value of a key, and {_MOST_LABELS} labels")
+        else:
+            found[key.strip()] = value.strip()
     return found
 
 
@@ -178,7 +170,7 @@ async def show_jobs(request: Request, principal: Principal) -> Response:
         )
         try:
             jobs, next_cursor = await page_of_jobs(context, query)
-        except InputError:  # a cursor of another order, or a damaged one
+        except (InputError, UnstorableError, RecursionError):  # a cursor of another order, or none
             notes.append(
                 "the page that the address names does not exist any more; this is the first"
             )

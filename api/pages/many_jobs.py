@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,12 @@ class Outcome:
         return sum(one.changed for one in self.results)
 
     @property
+    def mark(self) -> str:
+        """A mark of the jobs that change, which says to which jobs a person has agreed."""
+        changed = "\n".join(sorted(one.job_id for one in self.results if one.changed))
+        return hashlib.sha256(changed.encode()).hexdigest()[:16]
+
+    @property
     def refused(self) -> list[Acted]:
         """Jobs that stay as they are for a reason."""
         return [one for one in self.results if one.error][:_MOST_NAMED]
@@ -52,47 +59,57 @@ class Outcome:
 
 async def ask(request: Request, principal: Principal) -> Response:
     """Say how many jobs match and would change, and ask for a reason."""
-    word, wanted = _action(request), read_wanted(request.query_params)
-    return _show(request, word, wanted, await _act(request, principal, wanted, word, dry_run=True))
+    wanted = read_wanted(request.query_params)
+    ids, more = await _matching(request, principal, wanted)
+    outcome = await _act(request, principal, ids, more=more, dry_run=True)
+    return _show(request, wanted, outcome)
 
 
 async def act(request: Request, principal: Principal, form: dict[str, str]) -> Response:
-    """Act on the jobs that match, and show the result; ask again if they have become more."""
-    word, wanted = _action(request), read_wanted(request.query_params)
+    """Act on the jobs that match, and show the result; ask again if they have become others."""
+    wanted = read_wanted(request.query_params)
     reason = parse(ReasonIn, read_reason(form)).reason
-    before = await _act(request, principal, wanted, word, dry_run=True)
-    if str(before.changed) != form.get("count") and before.changed:
-        return _show(request, word, wanted, before, has_moved=True)
-    done = await _act(request, principal, wanted, word, reason=reason)
-    return _show(request, word, wanted, done, is_done=True)
+    ids, more = await _matching(request, principal, wanted)
+    before = await _act(request, principal, ids, more=more, dry_run=True)
+    if before.mark != form.get("mark") and before.changed:
+        return _show(request, wanted, before, has_moved=True)
+    done = await _act(request, principal, ids, more=more, reason=reason)
+    return _show(request, wanted, done, is_done=True)
+
+
+async def _matching(
+    request: Request, principal: Principal, wanted: Wanted
+) -> tuple[list[str], bool]:
+    """Return the jobs that match, and whether there are more than one action may change."""
+    where = wanted.where(principal)
+    if where is None or wanted.notes:  # a filter that cannot be read must not select more jobs
+        return [], False
+    return await ids_of(context_of(request), where)
 
 
 async def _act(
     request: Request,
     principal: Principal,
-    wanted: Wanted,
-    word: JobAction,
+    ids: list[str],
     *,
+    more: bool,
     reason: str = "",
     dry_run: bool = False,
 ) -> Outcome:
-    context, where = context_of(request), wanted.where(principal)
-    if where is None or wanted.notes:  # a filter that cannot be read must not select more jobs
-        return Outcome(results=[], more=False)
-    ids, more = await ids_of(context, where)
+    context, word = context_of(request), _action(request)
     do = acting(context, principal, word, reason=reason, dry_run=dry_run)
     return Outcome(results=await in_pieces(ids, do), more=more)
 
 
 def _show(
     request: Request,
-    word: JobAction,
     wanted: Wanted,
     outcome: Outcome,
     *,
     is_done: bool = False,
     has_moved: bool = False,
 ) -> Response:
+    word = _action(request)
     return render(
         request,
         "many_jobs.html",

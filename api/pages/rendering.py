@@ -6,13 +6,14 @@ import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from api.auth.browser import form_key, secret_in_cookie
+from api.auth.browser import form_key, session_of
 from api.auth.roles import Principal, Role
 from api.context import context_of
 from api.pages.static import static_urls
@@ -33,7 +34,7 @@ _HEADERS: Final = {
     "vary": "HX-Request, Cookie",
 }
 #: Views of the navigation: name -> path from the root.
-_VIEWS: Final = {"Jobs": "jobs", "Cluster": "cluster"}
+_VIEWS: Final = {"Jobs": "jobs", "Cluster": "cluster", "Events": "events"}
 #: The sign beside the colour of a state.
 _SIGNS: Final = {
     "waiting": "○",
@@ -65,9 +66,10 @@ def render(request: Request, template: str, *, status: int = 200, **values: obje
         status: HTTP status.
         values: of the template, beside those that each page has.
     """
-    given = {**_common(request), **values}
+    follows = request.method == "GET" and not 400 <= status < 500
+    given = {**_common(request), "follows": follows, **values}
     found = _TEMPLATES.get_template(template)
-    if _PARTIAL in request.headers:
+    if _PARTIAL in request.headers and "live" in found.blocks:
         text = "".join(found.blocks["live"](found.new_context(given)))
     else:
         text = found.render(given)
@@ -85,14 +87,12 @@ def _common(request: Request) -> Mapping[str, object]:
     health = context.service.health()
     return {
         "root": root_of(request),
-        "here": f"?{request.url.query}"
-        if request.url.query
-        else request.url.path.rpartition("/")[2] or "./",
+        "here": _here(request),
         "principal": principal if isinstance(principal, Principal) else None,
         "may": principal.has if isinstance(principal, Principal) else lambda _role: False,
         "Role": Role,
         "signs_in": context.settings.auth,
-        "form_key": form_key(secret_in_cookie(request.headers)),
+        "form_key": form_key(session_of(request)),
         "views": _VIEWS,
         "version": health.version,
         "problems": health.problems if _is_reader(principal) else (),
@@ -101,6 +101,13 @@ def _common(request: Request) -> Mapping[str, object]:
         "now_s": context.now(),
         "static": static_urls,
     }
+
+
+def _here(request: Request) -> str:
+    """Return the relative URL of a page; it never begins with a scheme."""
+    if request.url.query:
+        return f"?{request.url.query}"
+    return f"./{quote(request.url.path.rpartition('/')[2], safe='')}"
 
 
 def _is_reader(principal: object) -> bool:
@@ -185,7 +192,6 @@ def _environment() -> Environment:
         "number": write_number,
         "percent": write_percent,
         "state": write_state,
-        "pretty": write_json,
         "progress": write_progress,
         "reason": reason_in_words,
         "wait": wait_in_words,

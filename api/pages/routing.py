@@ -13,14 +13,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from api.access import Access
-from api.auth.browser import FORM_KEY, check_same_site, form_key, secret_in_cookie
+from api.auth.browser import FORM_KEY, check_same_site, form_key, session_of
 from api.auth.roles import Role
-from api.edge.layers import fault_for
+from api.edge.layers import fault_for, refusal
 from api.pages.rendering import render, root_of
 from api.problems import (
     FieldProblem,
     ProblemError,
     PublicError,
+    fault_of,
     field_problems,
     internal_error,
     invalid_request,
@@ -136,7 +137,7 @@ def _check_key(request: Request, form: dict[str, str]) -> None:
     Raises:
         ProblemError: the key is missing, or of another session.
     """
-    expected = form_key(secret_in_cookie(request.headers))
+    expected = form_key(session_of(request))
     if not hmac.compare_digest(form.get(FORM_KEY, "").encode(), expected.encode()):
         raise ProblemError(
             403, "this form is of another session; load its page again, and send it from there"
@@ -146,6 +147,8 @@ def _check_key(request: Request, form: dict[str, str]) -> None:
 def error_page(request: Request, error: Exception) -> Response:
     """Return the page of an error; callers without a session go to the page for signing in."""
     fault = fault_for(error, request.scope)
+    if fault is not None and fault.status == 401:
+        fault = fault_of(refusal(request.scope))
     if fault is None:
         request_id = request.scope["state"]["request_id"]
         _log.error("request %s failed", request_id, exc_info=error)
@@ -169,7 +172,8 @@ def problem_page(request: Request, fault: PublicError) -> Response:
 def _to_sign_in(request: Request, fault: PublicError) -> Response:
     if "hx-request" in request.headers or request.method != "GET":
         return problem_page(request, fault)
-    target = request.url.path.lstrip("/") + (f"?{request.url.query}" if request.url.query else "")
+    target = request.url.path.lstrip("/") or "jobs"
+    target += f"?{request.url.query}" if request.url.query else ""
     # A browser sends the cookie of a session only with requests that its own pages begin. A link in
     # a message is none; the same page once more is.
     if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:

@@ -34,51 +34,62 @@ function writeTimes() {
 
 // ---- following ------------------------------------------------------------------------------------
 
+// The scheduler says something at least every 5 s.
+const SILENCE_MS = 15000;
+// For so long a selection of text keeps the page from changing.
+const SELECTION_MS = 30000;
+
 /** @type {EventSource | null} */
 let stream = null;
-let seenAt = Date.now();
-let isCut = false;
+let heardAt = Date.now();
+let shownAt = Date.now();
 let tries = 0;
+/** @type {"current" | "cut" | "failed"} */
+let state = "current";
 
-/** Whether a person is at work in the changing part, which must not move then. */
-function isInUse() {
-  const at = document.activeElement;
-  return live?.contains(at) && at instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName);
-}
+const follows = live?.hasAttribute("hx-get") && "signedIn" in body.dataset;
 
 function refresh() {
-  if (live && !isInUse() && !document.getSelection()?.toString()) live.dispatchEvent(new CustomEvent("refresh"));
+  const isSelecting = live && document.getSelection()?.containsNode(live, true) && document.getSelection()?.toString();
+  if (isSelecting && state === "current" && Date.now() - shownAt < SELECTION_MS) return;
+  live?.dispatchEvent(new CustomEvent("refresh"));
 }
 
-/** @param {boolean} cut */
-function setCut(cut) {
-  if (cut === isCut) return;
-  isCut = cut;
-  body.classList.toggle("stale", cut);
-  const banner = document.getElementById("cut");
-  if (banner) banner.hidden = !cut;
-  const since = /** @type {HTMLTimeElement | null} */ (document.getElementById("cut-since"));
-  if (since && cut) since.dateTime = new Date(seenAt).toISOString();
-  writeTimes();
+/** @param {"current" | "cut" | "failed"} next */
+function setState(next) {
+  if (next === state) return;
+  state = next;
+  body.classList.toggle("stale", state !== "current");
+  for (const id of ["cut", "failed"]) {
+    const banner = document.getElementById(id);
+    if (banner) banner.hidden = state !== id;
+  }
+  const since = document.getElementById("cut-since");
+  if (since) since.textContent = exact.format(shownAt);
+  writeFreshness();
 }
 
 function follow() {
-  if (stream || document.hidden || !live || !("signedIn" in body.dataset)) return;
+  if (stream || document.hidden || !follows) return;
   const mine = new EventSource(`${root}changes`);
   stream = mine;
+  heardAt = Date.now();
   mine.addEventListener("change", () => {
     tries = 0;
+    heardAt = Date.now();
     refresh();
   });
-  mine.addEventListener("error", () => {
-    mine.close();
-    if (stream !== mine) return;
-    stream = null;
-    tries += 1;
-    if (tries > 1) setCut(true);
-    refresh(); // an ended session shows here
-    setTimeout(follow, Math.min(500 * 2 ** tries, 8000));
-  });
+  mine.addEventListener("error", () => again(mine));
+}
+
+/** @param {EventSource} mine */
+function again(mine) {
+  mine.close();
+  if (stream !== mine) return;
+  stream = null;
+  tries += 1;
+  refresh(); // what is wrong shows there: an ended session, or a scheduler that does not answer
+  setTimeout(follow, Math.min(500 * 2 ** tries, 8000));
 }
 
 function unfollow() {
@@ -90,77 +101,81 @@ document.addEventListener("visibilitychange", () => (document.hidden ? unfollow(
 window.addEventListener("pagehide", unfollow);
 window.addEventListener("pageshow", follow);
 
+/** @param {Event} event */
+const isOfLive = (event) => event.target === live;
+
 document.addEventListener("htmx:before:response", (event) => {
   const status = /** @type {CustomEvent} */ (event).detail.ctx.response.status;
   if (status === 401) location.reload(); // the scheduler leads to the page for signing in
-  if (status >= 500) setCut(true);
-  if (status < 400) {
-    seenAt = Date.now();
-    setCut(false);
+  else if (isOfLive(event) && status >= 400) setState("failed");
+  else if (isOfLive(event)) {
+    shownAt = Date.now();
+    setState("current");
   }
 });
-document.addEventListener("htmx:error", () => setCut(true));
-document.addEventListener("htmx:after:swap", () => {
-  writeTimes();
-  choose(chosen);
+document.addEventListener("htmx:error", (event) => {
+  if (isOfLive(event)) setState("cut");
 });
+document.addEventListener("htmx:after:swap", writeTimes);
 
 function writeFreshness() {
   const place = document.getElementById("fresh");
-  if (place && live) place.textContent = isCut ? "not current" : `updated ${span((Date.now() - seenAt) / 1000)} ago`;
+  if (place && follows) place.textContent = state === "current" ? `updated ${span((Date.now() - shownAt) / 1000)} ago` : "not current";
 }
 
 // ---- keys -----------------------------------------------------------------------------------------
 
-let chosen = -1;
-let isGoing = false;
+let goesAt = 0;
 
-const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll("#live .list tbody tr")]);
-
-/** @param {number} index */
-function choose(index) {
-  const all = rows();
-  chosen = Math.max(-1, Math.min(index, all.length - 1));
-  all.forEach((row, i) => row.classList.toggle("chosen", i === chosen));
-  return all[chosen];
+/** @param {number} step */
+function moveFocus(step) {
+  const links = /** @type {HTMLElement[]} */ (
+    [...document.querySelectorAll("#live .list tbody tr")].map((row) => row.querySelector("a")).filter(Boolean)
+  );
+  const at = links.findIndex((link) => link.closest("tr")?.contains(document.activeElement));
+  links[Math.max(0, Math.min(at + step, links.length - 1))]?.focus();
 }
 
 document.addEventListener("keydown", (event) => {
   const at = event.target;
-  const isTyping = at instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName);
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (isTyping) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (at instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName)) {
     if (event.key === "Escape") at.blur();
     return;
   }
+  const isGoing = Date.now() - goesAt < 1500;
+  goesAt = 0;
   if (isGoing) {
-    isGoing = false;
     for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll(".top nav a"))) {
       if (link.textContent?.[0].toLowerCase() === event.key) location.assign(link.href);
     }
-    return;
-  }
-  if (event.key === "g") isGoing = true;
+  } else if (event.key === "g") goesAt = Date.now();
   else if (event.key === "/") {
     document.getElementById("find")?.focus();
     event.preventDefault();
   } else if (event.key === "?") /** @type {HTMLDialogElement | null} */ (document.getElementById("keys"))?.showModal();
-  else if (event.key === "j" || event.key === "k") {
-    choose(chosen + (event.key === "j" ? 1 : -1))?.scrollIntoView({ block: "nearest" });
-  } else if (event.key === "Enter" && chosen >= 0 && at === body) {
-    rows()[chosen]?.querySelector("a")?.click();
-  }
+  else if (event.key === "j") moveFocus(1);
+  else if (event.key === "k") moveFocus(-1);
 });
 
 // ---- start ----------------------------------------------------------------------------------------
 
 /** @type {HTMLFormElement | null} */ (document.querySelector("form[data-send]"))?.requestSubmit();
+// A link from elsewhere came without the cookie of the session; a request of this page has it.
+const wanted = /** @type {HTMLElement | null} */ (document.querySelector("form[data-next]"))?.dataset.next;
+if (wanted) {
+  fetch(wanted, { method: "HEAD", redirect: "manual" }).then(
+    (answer) => answer.ok && location.replace(wanted),
+    () => {},
+  );
+}
 const zoneLine = document.getElementById("zone");
 if (zoneLine) zoneLine.textContent = `times in ${zone}`;
 writeTimes();
 follow();
 setInterval(() => {
   if (document.hidden) return;
+  if (stream && Date.now() - heardAt > SILENCE_MS) again(stream);
   writeTimes();
   writeFreshness();
 }, 1000);

@@ -110,7 +110,7 @@ def next_steps(running: Running) -> str:
         "  leasehold nodes",
         "  leasehold submit -C . -- python train.py",
         "  leasehold watch",
-        "In a browser (this link signs in once, within a minute; `leasehold page` makes others):",
+        "In a browser (`leasehold page` prints another link, which signs in once):",
         f"  {running.page_link()}",
     ]
     return "\n".join(lines) + "\n"

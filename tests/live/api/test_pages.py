@@ -9,6 +9,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from starlette.routing import Route
@@ -19,7 +20,8 @@ from api.auth.browser import PAGES, page_of
 from api.pages.routing import MOST_FIELDS, MOST_FORM_BYTES
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
-from scheduler.errors import NotLeadingError
+from scheduler.errors import ConflictError, NotLeadingError
+from scheduler.logs.output import LogChunk
 
 STATIC = Path(pages.__file__).parent / "static"
 READ = {"viewer", "user", "operator", "admin"}
@@ -37,6 +39,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str]] = {
     ("GET", "/jobs/{job_id}/forecast"): (READ, "/jobs/job-1/forecast"),
     ("GET", "/jobs/{job_id}/{action}"): (WRITE, "/jobs/job-1/hold"),
     ("POST", "/jobs/{job_id}/{action}"): (WRITE, "/jobs/job-1/hold"),
+    ("GET", "/events"): (READ, "/events"),
     ("GET", "/cluster"): (READ, "/cluster"),
     ("GET", "/cluster/{name}/{action}"): (OPERATE, "/cluster/alpha/drain"),
     ("POST", "/cluster/{name}/{action}"): (OPERATE, "/cluster/alpha/drain"),
@@ -146,6 +149,7 @@ class Elements(HTMLParser):
         self.risky += [name for name in given if name.startswith("on") or name == "style"]
         self.risky += [tag] if tag in {"style", "iframe", "object"} else []
         self.risky += [tag] if tag == "script" and "src" not in given else []
+        self.risky += [v for n, v in attrs if n.startswith("hx-") and ":" in (v or "")]
         self.sources += [str(given[n]) for n in ("src", "href") if tag != "a" and given.get(n)]
         self.risky += [h for h in [given.get("href") or ""] if h.lower().startswith("javascript")]
         self.ids += [str(given["id"])] if given.get("id") else []
@@ -262,14 +266,19 @@ def test_pages_of_a_long_list_hold_every_job_once(daemon: Any) -> None:
 GARBAGE = [*HOSTILE, "\0", "%", "x" * 9000, "\ud800".encode("utf-8", "surrogatepass")]
 
 
-@pytest.mark.parametrize(
-    "name", ["status", "project", "owner", "job_type", "name", "label", "q", "sort", "cursor", "x"]
-)
+#: Names in queries that some view reads.
+NAMES = [
+    *("status", "project", "owner", "job_type", "name", "label", "q", "sort", "cursor"),
+    *("state", "after", "about", "subject", "kind", "by", "before", "next", "code"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_garbage_in_the_url_breaks_no_page_and_is_named(daemon: Any, name: str) -> None:
     daemon.caller("admin").submit()
     browser = daemon.browser("admin")
     for text in GARBAGE:
-        for path in ("/jobs", "/cluster", "/jobs/-/hold"):
+        for path in ("/jobs", "/cluster", "/events", "/jobs/-/hold"):
             page = browser.get(path, params={name: text})
             assert page.status_code == 200
             assert not elements(page.text).risky
@@ -277,13 +286,27 @@ def test_garbage_in_the_url_breaks_no_page_and_is_named(daemon: Any, name: str) 
             assert "Left out" in browser.get("/jobs", params={name: text}).text
 
 
+#: Queries of which a part has no meaning; without that part they select every job.
+UNREADABLE = [
+    *("project=bad%20name", "projects=vision", "status=none", "label=nonsense", "label=%20=b"),
+    *("owner=admin&owner=bob", "label=a=1&label=a=2", "q=job&q=train", "sort=luck"),
+    "&".join(f"label=k{i}=v" for i in range(65)),
+]
+
+
+def mark_of(page: Any) -> str:
+    return re.search(r'name="mark" value="(\w+)"', page.text)[1]
+
+
 def test_a_filter_that_cannot_be_read_selects_no_jobs_to_act_on(daemon: Any) -> None:
     job = daemon.caller("admin").submit()
     browser = daemon.browser("admin")
-    asked = browser.get("/jobs/-/cancel?project=bad%20name")
-    assert "Nothing was done" in asked.text
-    browser.send("/jobs/-/cancel?project=bad%20name", count="1")
-    assert daemon.service.store.job(job).status == "waiting"
+    mark = mark_of(browser.get("/jobs/-/cancel"))
+    for query in UNREADABLE:
+        assert "Nothing was done" in browser.get(f"/jobs/-/cancel?{query}").text
+        assert "Nothing was done" in browser.send(f"/jobs/-/cancel?{query}", mark=mark).text
+        assert "Left out" in browser.get(f"/jobs?{query}").text
+        assert daemon.service.store.job(job).status == "waiting"
 
 
 def test_what_a_job_says_of_itself_is_shown_as_text(daemon: Any) -> None:
@@ -314,17 +337,19 @@ def test_bulk_actions_say_how_many_and_apply_to_what_matches(daemon: Any) -> Non
     other = admin.submit(project="speech")
     browser = daemon.browser("user")
     url = "/jobs/-/cancel?project=vision"
-    assert "Cancel 3 of 3 jobs?" in browser.get(url).text
+    asked = browser.get(url)
+    assert "Cancel 3 of 3 jobs?" in asked.text
+    mark = mark_of(asked)
     late = admin.submit(project="vision")
-    moved = browser.send(url, count="3", reason="wrong data")
+    moved = browser.send(url, mark=mark, reason="wrong data")
     assert "Nothing was done" in moved.text
     assert daemon.service.store.job(mine[0]).status == "waiting"
-    done = browser.send(url, count="4", reason="wrong data")
+    done = browser.send(url, mark=mark_of(browser.get(url)), reason="wrong data")
     assert "4 of 4 jobs changed" in done.text
     for job in [*mine, late]:
         assert daemon.service.store.job(job).status == "cancelled"
     assert daemon.service.store.job(other).status == "waiting"
-    again = browser.send(url, count="4", reason="wrong data")
+    again = browser.send(url, mark=mark, reason="wrong data")
     assert "0 of 0 jobs changed" in again.text
 
 
@@ -338,7 +363,7 @@ def test_a_confined_session_sees_and_changes_its_projects_only(daemon: Any) -> N
     for path in ("", "/log.txt", "/forecast", "/hold"):
         assert browser.get(f"/jobs/{foreign}{path}").status_code == 404
     assert browser.send(f"/jobs/{foreign}/hold").status_code == 404
-    browser.send("/jobs/-/cancel", count="1")
+    browser.send("/jobs/-/cancel", mark=mark_of(browser.get("/jobs/-/cancel")))
     assert daemon.service.store.job(foreign).status == "running"
     assert daemon.service.store.job(own).status == "cancelled"
     cluster = browser.get("/cluster").text
@@ -358,6 +383,31 @@ def test_the_output_of_a_job_loses_its_terminal_codes_and_nothing_else(daemon: A
     whole = daemon.browser("viewer").get(f"/jobs/{job}/log.txt")
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"
     assert whole.content.endswith(data)
+
+
+# -- the history ---------------------------------------------------------------------------------
+
+
+def test_the_history_is_filtered_and_paged_and_hides_what_the_caller_may_not_see(
+    daemon: Any,
+) -> None:
+    admin = daemon.caller("admin", subject="root")
+    own = admin.submit(project="vision")
+    foreign = [admin.submit(project="speech") for _ in range(60)]
+    admin.post("/v1/tokens", json={"subject": "secret-person", "role": "viewer"})
+    browser, url, seen = daemon.browser("admin"), "/events?about=job&kind=job_submitted", []
+    while url:
+        page = browser.get(url).text
+        seen += re.findall(r'job <a href="\./jobs/([^"]+)">', page)
+        found = re.search(r'href="(\?[^"]+)" rel="next"', page)
+        url = "" if found is None else "/events" + found[1].replace("&amp;", "&")
+    assert seen == [*foreign[::-1], own]
+    assert "token created" in browser.get("/events").text
+    confined = daemon.browser("viewer", projects=("vision",)).get("/events").text
+    assert own in confined
+    assert not any(job in confined for job in foreign)
+    assert "token created" not in confined
+    assert "Left out" in browser.get("/events?kind=explosion&project=a%20b").text
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -381,8 +431,65 @@ def test_the_cluster_says_which_job_holds_what_and_drains_with_a_reason(daemon: 
 def test_a_part_of_a_page_is_the_same_without_its_frame(daemon: Any) -> None:
     daemon.caller("admin").submit()
     browser = daemon.browser("viewer")
-    for path in ("/jobs", "/jobs/job-1", "/cluster"):
+    for path in ("/jobs", "/jobs/job-1", "/cluster", "/events"):
         part = browser.get(path, headers={"HX-Request": "true"})
         assert part.headers["vary"] == "HX-Request, Cookie"
         assert "<html" not in part.text
         assert part.text.strip() in browser.get(path).text
+
+
+def test_pages_without_such_a_part_are_whole_and_do_not_follow(daemon: Any) -> None:
+    job = daemon.caller("admin").submit()
+    browser = daemon.browser("admin")
+    for path in ("/sign-in?code=x", f"/jobs/{job}/hold", "/jobs/-/hold", "/cluster/alpha/drain"):
+        part = browser.get(path, headers={"HX-Request": "true"})
+        assert (part.status_code, "<html" in part.text) == (200, True)
+    daemon.service.failure = ConflictError("it has ended")
+    refused = browser.send(f"/jobs/{job}/hold")
+    assert (refused.status_code, "it has ended" in refused.text) == (409, True)
+    assert "hx-get" not in refused.text
+    assert 'hx-get="./jobs"' in browser.get("/jobs").text
+
+
+@pytest.mark.parametrize("name", ["javascript:alert(1)", "js:x", "a:b", "x[3]"])
+def test_no_url_of_a_page_becomes_a_script(daemon: Any, name: str) -> None:
+    for path in (f"/jobs/{name}", f"/cluster/alpha/{name}", f"/jobs/-/{name}"):
+        page = daemon.browser("admin").get(path)
+        assert page.status_code in {404, 422}
+        assert not elements(page.text).risky
+
+
+def test_an_element_of_an_array_has_its_pages(daemon: Any) -> None:
+    given = {"name": "sweep", "command": ["a"], "array": {"count": 2}}
+    assert daemon.caller("admin").post("/v1/jobs", json=given).status_code == 200
+    browser = daemon.browser("admin")
+    (first, second) = [unquote(name) for name in names(browser.get("/jobs"))]
+    assert browser.get(f"/jobs/{first}").status_code == 200
+    assert f'hx-get="./{quote(first, safe="")}"' in browser.get(f"/jobs/{first}").text
+    answer = browser.send(f"/jobs/{second}/hold")
+    assert unquote(answer.headers["location"]) == f"../{second}"
+
+
+def test_the_filter_form_keeps_every_filter(daemon: Any) -> None:
+    query = "label=a%3D1&label=b%3D2&project=x&project=y&status=waiting&sort=name"
+    page = daemon.browser("viewer").get(f"/jobs?{query}").text
+    fields = re.findall(r'<input[^>]*name="(\w+)"[^>]*value="([^"]+)"', page)
+    fields += [(n, v) for v, n in re.findall(r'<input[^>]*value="([^"]+)"[^>]*name="(\w+)"', page)]
+    assert sorted(set(fields)) == [
+        *[("label", "a=1"), ("label", "b=2"), ("project", "x"), ("project", "y")],
+        *[("sort", "name"), ("status", "waiting")],
+    ]
+
+
+def test_a_gang_of_many_nodes_has_a_page_of_bounded_size(daemon: Any) -> None:
+    job = daemon.caller("admin").submit(scale_factor=4)
+    daemon.service.run(job)
+    data = b"\xc2\x9d" * 50_000
+    for i in range(20):
+        chunk = LogChunk(
+            attempt=1, node=f"node-{i}", stream="out", offset=0, kept_from=0, data=data
+        )
+        daemon.service.log.append((job, chunk))
+    page = daemon.browser("viewer").get(f"/jobs/{job}")
+    assert len(page.content) < 150_000
+    assert "It has 20 streams; 4 are shown here." in page.text

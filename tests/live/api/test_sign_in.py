@@ -8,7 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from api.auth.browser import COOKIE, KEPT_S
+from api.auth.browser import COOKIE, KEPT_S, form_key
 from api.auth.codes import MOST, SignInCodes
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def test_other_tokens_begin_none(daemon: Any, role: str, words: str) -> None:
 
 
 def test_guesses_are_slowed_for_their_address_alone(daemon: Any) -> None:
+    good = daemon.secret("viewer")
+    assert {sign_in(daemon, good).status_code for _ in range(20)} == {303}
     statuses = [sign_in(daemon, f"lh_{i}").status_code for i in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     other = dataclasses.replace(daemon.client, address="10.0.0.7")
@@ -141,9 +143,37 @@ def test_the_cookie_counts_on_pages_only(daemon: Any) -> None:
     assert browser.post("/v1/jobs", json=job).status_code == 401
 
 
-@pytest.mark.parametrize("cookie", ["", "=", "leasehold_token", 'leasehold_token="', "a=\x01; b"])
-def test_an_odd_cookie_is_none(daemon: Any, cookie: str) -> None:
+ODD = [
+    "",
+    "=",
+    "leasehold_token",
+    'leasehold_token="',
+    "leasehold_token=other",
+    "a=\x01; b",
+    'prefs={"a": 1}',
+    "n=John Smith",
+    "a" + "=" * 60_000,
+    "leasehold_token=" + "\\a" * 20_000,
+]
+
+
+@pytest.mark.parametrize("cookie", ODD, ids=range(len(ODD)))
+def test_an_odd_cookie_is_none_and_hides_no_session(daemon: Any, cookie: str) -> None:
     answer = daemon.client.get("/jobs", headers={"Cookie": cookie, **HOME})
+    assert answer.status_code == 303
+    good = f"{COOKIE}={daemon.secret('viewer')}"
+    for both in (f"{cookie}; {good}", f"{good}; {cookie}", f"{cookie};{good}"):
+        browser = daemon.client
+        assert browser.get("/jobs", headers={"Cookie": both, **HOME}).status_code == 200
+
+
+def test_the_form_key_is_that_of_the_session_beside_another_cookie(daemon: Any) -> None:
+    job = daemon.caller("admin").submit()
+    browser = daemon.browser("user")
+    secret = browser.headers["Cookie"].partition("=")[2]
+    both = f"{COOKIE}=lh_of_another_path; {COOKIE}={secret}"
+    form = {"form_key": form_key(secret)}
+    answer = browser.post(f"/jobs/{job}/hold", data=form, headers={"Cookie": both})
     assert answer.status_code == 303
 
 
@@ -180,21 +210,40 @@ def test_a_revoked_token_ends_its_sessions_and_their_streams(daemon: Any) -> Non
 def test_a_link_signs_in_once_and_within_a_minute(daemon: Any) -> None:
     secret = daemon.secret("user", subject="ann")
     ann = daemon.bearer(secret)
-    links = [ann.post("/v1/sign-in-codes").json() for _ in range(3)]
-    assert links[0]["valid_s"] == 60.0
-    code = links[0]["path"].partition("code=")[2]
+    link = ann.post("/v1/sign-in-codes").json()
+    assert link["valid_s"] == 60.0
+    code = link["path"].partition("code=")[2]
     for _ in range(2):  # looking at a link uses nothing up
-        page = daemon.client.get(links[0]["path"]).text
+        page = daemon.client.get(link["path"]).text
         assert f'name="code" value="{code}"' in page
+        assert "signs in as <b>ann</b> (user)" in page
         assert secret not in page
     answer = daemon.client.post("/sign-in", data={"code": code}, headers=HOME)
     assert answer.status_code == 303
     assert answer.headers["set-cookie"].startswith(f"{COOKIE}={secret};")
     again = daemon.client.post("/sign-in", data={"code": code}, headers=HOME)
     assert (again.status_code, "used already" in again.text) == (401, True)
-    late = links[1]["path"].partition("code=")[2]
+    codes = [ann.post("/v1/sign-in-codes").json()["path"].partition("code=")[2] for _ in "ab"]
+    early, late = ({"code": code} for code in codes)
+    assert daemon.client.post("/sign-in", data=early, headers=HOME).status_code == 401
     daemon.clock.seconds += 61.0
-    assert daemon.client.post("/sign-in", data={"code": late}, headers=HOME).status_code == 401
+    assert daemon.client.post("/sign-in", data=late, headers=HOME).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("site", "session", "sends"),
+    [("none", False, True), ("none", True, False), ("same-origin", False, False)],
+)
+def test_a_link_sends_itself_only_for_a_person_who_opens_it_without_a_session(
+    daemon: Any, site: str, session: bool, sends: bool
+) -> None:
+    """A foreign page could else put its reader into a session of its own author."""
+    path = daemon.caller("user", subject="eve").post("/v1/sign-in-codes").json()["path"]
+    browser = daemon.browser("viewer", subject="vera") if session else daemon.client
+    page = browser.get(path, headers={"Sec-Fetch-Site": site}).text
+    assert "signs in as <b>eve</b>" in page
+    assert ("data-send" in page) is sends
+    assert ("signed in as vera now" in page) is session
 
 
 def test_a_code_is_no_better_than_its_token(daemon: Any) -> None:
@@ -210,8 +259,9 @@ def test_a_code_is_no_better_than_its_token(daemon: Any) -> None:
 def test_codes_at_a_time_are_bounded_and_the_oldest_goes() -> None:
     codes = SignInCodes(lambda: 0.0)
     first = codes.make("a")
-    last = [codes.make("b") for _ in range(MOST)][-1]
-    assert (codes.take(first), codes.take(last), codes.take("\ud800")) == ("", "b", "")
+    last = [codes.make(f"b{i}") for i in range(MOST)][-1]
+    assert (codes.take(first), codes.take(last)) == ("", f"b{MOST - 1}")
+    assert (codes.take(last), codes.take("\ud800")) == ("", "")
 
 
 def test_without_tokens_there_is_no_sign_in(serve: Any) -> None:

@@ -71,6 +71,7 @@ def test_no_route_that_reads_shows_a_value_to_others(daemon: Daemon, role: str) 
         route.path.replace("{job_id}", job_id)
         for route in daemon.app.routes
         if "GET" in getattr(route, "methods", ()) and "{name}" not in route.path
+        if route.path != "/changes"  # a stream without end, which names nothing
     )
     assert len(paths) > 15
     for path in paths:
