@@ -16,6 +16,7 @@ from starlette.routing import Match, Route
 from api.agent_fast_path import AgentFastPath
 from api.agent_tokens import tell_reuses
 from api.answers import Answer
+from api.auth.browser import page_of
 from api.auth.codes import SignInCodes
 from api.auth.tokens import Authenticator
 from api.context import Context
@@ -254,7 +255,9 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
             detail=f"{request.method} is not possible here; {allowed} is",
             headers={"Allow": allowed},
         )
-    if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+    # The REST interface answers in JSON, whatever a program says that it accepts.
+    accepts_html = "text/html" in request.headers.get("accept", "")
+    if request.method == "GET" and accepts_html and page_of(request.url.path) is not None:
         return problem_page(request, fault)
     return fault.answer(instance_of(request.scope))
 

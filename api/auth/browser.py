@@ -32,7 +32,7 @@ KEPT_S: Final = 7 * 86400
 PAGES: Final = frozenset(
     {"", "changes", "cluster", "events", "jobs", "sign-in", "sign-out", "static"}
 )
-#: Field of a form, and header of a script, with the form key.
+#: Field of a form with the form key.
 FORM_KEY: Final = "form_key"
 
 
@@ -45,8 +45,8 @@ def page_of(path: str) -> str | None:
 def secrets_in_cookies(headers: Headers) -> list[str]:
     """Return the tokens of a browser's sessions, that of the nearest path first.
 
-    Cookies of other programs may have any form, and are passed over. A standard parser would take
-    minutes for some of them.
+    Cookies of other programs may have any form, and are passed over. The parser of the standard
+    library takes quadratic time for some of them.
     """
     parts = (part.strip() for text in headers.getlist("cookie") for part in text.split(";"))
     found = [part.removeprefix(_BEGIN) for part in parts if part.startswith(_BEGIN)]

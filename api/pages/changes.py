@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Least and longest time between two words of a stream: steps and use change without events.
 LEAST_S: Final = 2.0
 LONGEST_S: Final = 5.0
-_HEADERS: Final = {"x-accel-buffering": "no", "cache-control": "no-store"}
+_HEADERS: Final = {"x-accel-buffering": "no"}
 
 
 async def follow_changes(request: Request, principal: Principal) -> Response:

@@ -18,8 +18,6 @@ from api.schemas.admin import NodeReasonIn
 from scheduler.control.facts.requests import NodeAction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -109,13 +107,9 @@ async def show_cluster(request: Request, principal: Principal) -> Response:
         next=write_query(kept | {"after": shown[-1].name}) if len(chosen) > NODES else None,
         first=write_query(kept) if after else None,
         url_of_state=lambda one: write_query(kept | {"state": one}),
-        actions=_ACTIONS if principal.has(Role.OPERATOR) else {},
-        total=_total(found),
+        actions=_ACTIONS if principal.has(Role.OPERATOR) and not principal.projects else {},
+        total=sum(len(node.workers) for node in found),
     )
-
-
-def _total(nodes: Sequence[NodeView]) -> int:
-    return sum(len(node.workers) for node in nodes)
 
 
 async def ask(request: Request, principal: Principal) -> Response:  # noqa: ARG001 - of a view

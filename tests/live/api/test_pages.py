@@ -203,6 +203,9 @@ def test_a_page_that_does_not_exist_is_a_page_for_browsers_and_a_problem_for_pro
         assert answer.headers["content-type"].startswith("text/html")
     plain = daemon.browser("viewer").get("/jobs/a/b/c/d")
     assert plain.headers["content-type"] == "application/problem+json"
+    for path in ("/v1/jobs/nothing", "/v1/nothing", "/v1/jobs?limit=0"):
+        answer = daemon.caller("viewer").get(path, headers=html)
+        assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_a_bug_is_a_page_that_names_the_line_of_the_log(daemon: Any, caplog: Any) -> None:
@@ -425,6 +428,9 @@ def test_the_cluster_says_which_job_holds_what_and_drains_with_a_reason(daemon: 
     assert (answer.status_code, answer.headers["location"]) == (303, "../../cluster")
     assert "new cable" in browser.get("/cluster?state=draining").text
     assert browser.get("/cluster/nothing/drain").status_code == 404
+    confined = daemon.browser("operator", projects=("vision",))
+    assert "cluster/alpha/uncordon" in browser.get("/cluster").text
+    assert "cluster/alpha/uncordon" not in confined.get("/cluster").text
     assert browser.send("/cluster/alpha/explode").status_code == 422
 
 

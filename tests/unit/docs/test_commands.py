@@ -92,6 +92,13 @@ def test_so_do_those_that_messages_name(folder):
     assert faults("\n".join(texts)) == {}
 
 
+def test_so_do_those_of_the_page():
+    texts = [path.read_text() for path in sorted((ROOT / "api/pages/templates").glob("*.html"))]
+    found = re.findall(r"<code>(leasehold [^<]+)</code>", re.sub(r"{{.*?}}", "x", "".join(texts)))
+    assert len(found) >= 5
+    assert {line: said for line in found if (said := fault(line, in_text=True))} == {}
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
