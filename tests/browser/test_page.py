@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from api import pages
@@ -29,8 +31,6 @@ def job(scheduler: Any) -> str:
 
 def submit(scheduler: Any, name: str, **fields: Any) -> str:
     """Submit a job, as the REST interface does."""
-    import httpx
-
     body = {"name": name, "command": ["python", "train.py"]} | fields
     headers = {"Authorization": f"Bearer {scheduler.token('admin')}"}
     answer = httpx.post(f"{scheduler.url}/v1/jobs", json=body, headers=headers)
@@ -261,14 +261,15 @@ def test_hostile_text_is_text(look: Any, scheduler: Any) -> None:
     spec = {"labels": {"note": text}, "command": [text], "job_type": text}
     found = submit(scheduler, "evil", **spec)
     lease = scheduler.do(scheduler.service.run, found)
-    output = b"\x1b]0;title\x07\x1b[2J<img src=x onerror=alert(2)>\xff" + b"x" * 10_000_000
-    import asyncio
-
+    output = b"x" * 10_000_000 + b"\x1b]0;title\x07\x1b[2J<img src=x onerror=alert(2)>\xff"
     append = scheduler.service.append_log("alpha", lease.lease_id, "out", offset=0, data=output)
     asyncio.run_coroutine_threadsafe(append, scheduler._loop).result(30)
     page = look(f"/jobs/{found}")
     page.locator(".forecast p").filter(has_not_text="When it will").wait_for()
     assert page.get_by_text("{{7*7}}").count() > 0
+    assert (
+        page.locator("pre.log").first.inner_text().endswith("x<img src=x onerror=alert(2)>\ufffd")
+    )
     assert page.locator("main img").count() == 0
     assert len(page.content()) < 150_000
 

@@ -46,7 +46,7 @@ def rows():
     ("requests of a token", (SERVER.rate_per_s, SERVER.rate_burst)),
     ("requests of an address without a valid token",
      (SERVER.anonymous_rate_per_s, SERVER.anonymous_rate_burst)),
-    ("tries to sign in on the page", (sign_in.TRIES.burst, 60 * sign_in.TRIES.per_s)),
+    ("wrong tokens at the sign-in of the page", (sign_in.TRIES.burst, 60 * sign_in.TRIES.per_s)),
     ("bytes of a form of the page", (pages.MOST_FORM_BYTES // MIB, pages.MOST_FIELDS)),
     ("streams and readers of output", (API.max_streams,)),
     ("bytes of output in memory of a reader that takes nothing", (logbook.PIECE_BYTES // KIB,)),
