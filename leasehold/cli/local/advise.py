@@ -14,8 +14,8 @@ from leasehold.cli import exit_codes, multi_options, options
 from leasehold.cli.display.output import print_shown, table
 from leasehold.cli.local.compare import run_requests
 from leasehold.cli.options import parse_params
-from leasehold.cli.reading.times import parse_span
 from scheduler.errors import InputError, ParameterError
+from scheduler.views.times import parse_span
 from simulator.many.parallel import process_count
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import typer
 from leasehold.cli import exit_codes
 from leasehold.cli.display.output import print_json, print_remark
 from leasehold.cli.jobspec.selection import JobIds, Selector, selection_of
-from leasehold.cli.reading.times import parse_moment
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.wording import reword, wording_of
 from scheduler.errors import InputError
+from scheduler.views.times import parse_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,12 +13,12 @@ import typer
 
 from leasehold.cli import exit_codes
 from leasehold.cli.display.output import plain_cell, print_json_line, print_remark
-from leasehold.cli.reading.times import parse_span
 from leasehold.cli.service.submit import COMMAND_KEY, CommandBehindDashes
 from leasehold.cli.session.completion import complete_job
 from leasehold.cli.session.remote import remote
 from leasehold.cli.session.wording import wording_of as wording_of_exec
 from scheduler.errors import InputError, LeaseholdError
+from scheduler.views.times import parse_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable

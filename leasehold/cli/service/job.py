@@ -20,11 +20,11 @@ from leasehold.cli.display.output import (
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
-from leasehold.cli.reading.times import format_clock, format_moment, format_span, format_when
 from leasehold.cli.service.jobs import format_run_time, gpu_use, progress
 from leasehold.cli.session.follow import cause_of, cause_text, format_figures
 from leasehold.cli.session.remote import Json, remote
 from scheduler.views.reason_words import reason_in_words, wait_in_words
+from scheduler.views.times import format_clock, format_moment, format_span, format_when
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

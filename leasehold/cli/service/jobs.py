@@ -16,10 +16,10 @@ from leasehold.cli.display.output import (
 )
 from leasehold.cli.jobspec.selection import Labels, requested_filters, with_filters
 from leasehold.cli.reading.pairs import parse_pairs
-from leasehold.cli.reading.times import format_ago, format_span
 from leasehold.cli.session.live_view import show_live
 from leasehold.cli.session.remote import Json, remote
 from scheduler.views.reason_words import reason_in_words
+from scheduler.views.times import format_ago, format_span
 
 if TYPE_CHECKING:
     from rich.text import Text

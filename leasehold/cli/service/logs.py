@@ -14,11 +14,11 @@ from leasehold.cli.display.output import plain_cell, print_json_line, print_rema
 from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
-from leasehold.cli.reading.spec_files import parse_size
 from leasehold.cli.session.remote import Json, remote
 from leasehold.client.streams import LogEnd
 from scheduler.errors import InputError, LeaseholdError, NotFoundError
 from scheduler.logs.terminal_text import TerminalText
+from scheduler.views.job_documents import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

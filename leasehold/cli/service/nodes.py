@@ -10,11 +10,11 @@ import typer
 
 from leasehold.cli.display.output import print_json, print_shown, table
 from leasehold.cli.reading.pairs import parse_workers
-from leasehold.cli.reading.times import format_ago
 from leasehold.cli.session.completion import complete_node
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
+from scheduler.views.times import format_ago
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,12 @@ import typer
 
 from leasehold.cli.display.output import format_pairs, print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import parse_pairs
-from leasehold.cli.reading.times import format_ago, format_span
 from leasehold.cli.session.completion import complete_policy
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError, NotFoundError
+from scheduler.views.times import format_ago, format_span
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli.display.output import print_json, print_shown, table
-from leasehold.cli.reading.times import format_moment, parse_moment
 from leasehold.cli.session.completion import complete_job, complete_project
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
@@ -16,6 +15,7 @@ from leasehold.cli.session.near_names import remark_on_projects
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.wording import wording_of
 from scheduler.errors import InputError
+from scheduler.views.times import format_moment, parse_moment
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

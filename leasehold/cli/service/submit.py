@@ -14,7 +14,7 @@ from leasehold.cli import exit_codes
 from leasehold.cli.display.output import format_number, print_json, print_remark, print_shown, table
 from leasehold.cli.jobspec import spec_options as given
 from leasehold.cli.jobspec.uploading import Exclude, Upload, send_code
-from leasehold.cli.reading.spec_files import check_values, error_of_mistakes, read_jobs
+from leasehold.cli.reading.spec_files import read_jobs
 from leasehold.cli.session.follow import follow_jobs, wait_for_jobs
 from leasehold.cli.session.problems import detail_of, field_lines, problem_error
 from leasehold.cli.session.remote import Json, remote
@@ -26,6 +26,7 @@ from scheduler.errors import (
     NotFoundError,
     UnreachableError,
 )
+from scheduler.views.job_documents import check_values, error_of_mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ import typer
 
 from leasehold.cli.display.output import print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import parse_workers, split_list
-from leasehold.cli.reading.times import format_ago, format_moment, parse_span
 from leasehold.cli.session.completion import complete_node
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.near_names import remark_on_projects
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.secret_files import Out, private_file
+from scheduler.views.times import format_ago, format_moment, parse_span
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

@@ -15,13 +15,13 @@ from leasehold.cli.display.output import (
     print_shown,
     table,
 )
-from leasehold.cli.reading.times import format_ago, format_span, parse_span
 from leasehold.cli.service.jobs import own_name, own_project
 from leasehold.cli.service.nodes import nodes_table
 from leasehold.cli.session.live_view import show_live
 from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
 from scheduler.views.reason_words import reason_in_words
+from scheduler.views.times import format_ago, format_span, parse_span
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -18,11 +18,11 @@ from leasehold.cli.display.output import (
     table,
 )
 from leasehold.cli.reading.pairs import split_list
-from leasehold.cli.reading.times import format_moment, format_span, parse_past
 from leasehold.cli.session.completion import complete_project
 from leasehold.cli.session.remote import Json, remote
 from scheduler.errors import InputError
 from scheduler.store.usage import UsageKey
+from scheduler.views.times import format_moment, format_span, parse_past
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

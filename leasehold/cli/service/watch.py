@@ -10,12 +10,12 @@ import typer
 from leasehold.cli.display.output import print_remark
 from leasehold.cli.jobspec.selection import Selector, selection_of
 from leasehold.cli.reading.pairs import split_list
-from leasehold.cli.reading.times import parse_past
 from leasehold.cli.session.completion import complete_job, complete_project
 from leasehold.cli.session.follow import follow_jobs, show_event
 from leasehold.cli.session.remote import Json, remote
 from leasehold.naming import ACTIVE
 from scheduler.errors import InputError
+from scheduler.views.times import parse_past
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

@@ -10,12 +10,12 @@ import typer
 
 from leasehold.cli.display.output import print_json, print_remark, print_shown, table
 from leasehold.cli.reading.pairs import split_list
-from leasehold.cli.reading.times import format_ago, format_when
 from leasehold.cli.session.each import do_to_each
 from leasehold.cli.session.groups import group_with_default
 from leasehold.cli.session.remote import Json, remote
 from leasehold.cli.session.secret_files import Out, private_file
 from leasehold.cli.session.wording import wording_of
+from scheduler.views.times import format_ago, format_when
 
 if TYPE_CHECKING:
     from leasehold.cli.session.client import ServiceClient

@@ -9,11 +9,11 @@ import typer
 
 from leasehold.cli import exit_codes
 from leasehold.cli.display.output import format_pairs, plain_cell, print_json_line, print_remark
-from leasehold.cli.reading.times import format_clock, format_moment
 from leasehold.cli.session.outages import with_retries
 from leasehold.client import ENDED
 from scheduler.errors import NotFoundError
 from scheduler.views.reason_words import reason_in_words
+from scheduler.views.times import format_clock, format_moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.reading.times import format_given_time, format_span
 from leasehold.cli.session.wording import Wording, option_of, reword
 from scheduler.domain.jobs.fields import LATEST_S
 from scheduler.errors import (
@@ -19,6 +18,7 @@ from scheduler.errors import (
     NotPermittedError,
     UnreachableError,
 )
+from scheduler.views.times import format_given_time, format_span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

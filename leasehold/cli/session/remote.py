@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-from leasehold.cli.reading.times import parse_span
 from leasehold.cli.session.client import ServiceClient
 from leasehold.cli.session.connection import find_connection
 from leasehold.client.exchange import Patience
 from scheduler.errors import InputError
+from scheduler.views.times import parse_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

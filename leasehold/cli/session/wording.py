@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leasehold.cli.reading.spec_files import SHORT_NAMES
 from scheduler.domain.jobs.spec import JOB_FIELDS
+from scheduler.views.job_documents import SHORT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

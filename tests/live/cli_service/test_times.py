@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.cli.display.output import format_number, plain_cell
-from leasehold.cli.reading.spec_files import parse_size
-from leasehold.cli.reading.times import (
+from leasehold.cli.session.follow import format_figures
+from scheduler.errors import InputError
+from scheduler.views.job_documents import parse_size
+from scheduler.views.times import (
     format_ago,
     format_moment,
     format_span,
@@ -22,8 +24,6 @@ from leasehold.cli.reading.times import (
     parse_past,
     parse_span,
 )
-from leasehold.cli.session.follow import format_figures
-from scheduler.errors import InputError
 
 
 @pytest.mark.parametrize(("text", "seconds"), [

@@ -15,8 +15,8 @@ from agent.kubernetes.templates.options import pod_options
 from agent.kubernetes.templates.template import check_template
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
-from leasehold.cli.reading.spec_files import to_scheduler_form
 from scheduler.domain.jobs.spec import DEFAULT_PROJECT
+from scheduler.views.job_documents import to_scheduler_form
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*kubernetes*.md"))

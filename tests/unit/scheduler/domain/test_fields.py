@@ -7,11 +7,11 @@ import pytest
 from api.jobs.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.jobspec.spec_options import job_of_options
-from leasehold.cli.reading.spec_files import SHORT_NAMES, to_scheduler_form
 from leasehold.cli.session.wording import option_of
 from scheduler.control.facts.specs import spec_from_json, spec_to_json
 from scheduler.domain.jobs.fields import Number, Word, Written
 from scheduler.domain.jobs.spec import JOB_FIELDS, JobSpec
+from scheduler.views.job_documents import SHORT_NAMES, to_scheduler_form
 
 #: Fields of requests that are not in a specification.
 BESIDE = ["deadline_in_s", "array", "client_id", "held"]
