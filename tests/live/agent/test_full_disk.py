@@ -148,12 +148,13 @@ time.sleep(60)
 """
 
     async def scenario():
-        node.want(node.lease(1, program, remaining_s=6.0, grace_s=5.0, notice_s=0.0))
+        # So long that a slow machine, too, starts it before it must be asked to leave.
+        node.want(node.lease(1, program, remaining_s=25.0, grace_s=5.0, notice_s=0.0))
         async with node.agent(disk_every_s=0.05):
             await node.until(lambda: "on" in node.log(1))
             before = LeaseFolder(node.state_dir / "leases" / "1").read("control.json")
             disk.full = True
-            node.want(node.lease(1, program, remaining_s=60.0, grace_s=5.0, notice_s=0.0))
+            node.want(node.lease(1, program, remaining_s=90.0, grace_s=5.0, notice_s=0.0))
             folder = LeaseFolder(node.state_dir / "leases" / "1")
             await node.until(
                 lambda: (
