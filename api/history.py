@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from api.auth.roles import Principal, Role
+from api.jobs.selection import projects_of
 from api.threads import in_thread
 from scheduler.control.state.node_evidence import without_jobs
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
@@ -16,12 +17,9 @@ if TYPE_CHECKING:
 
     from api.context import Context
     from scheduler.domain.rows import HistoryRow
-    from scheduler.store.protocol import Store
 
 #: Event ids that one page looks through at most if the caller may see few of the lines.
 MOST_READ = 10_000
-#: Jobs with a cached project.
-MOST_PROJECTS = 100_000
 #: Fields with the owner of a reservation.
 _WHOSE: Final = frozenset({"project", "user", "job"})
 #: Kinds of subjects only for administrators; kinds of their events begin with these.
@@ -135,7 +133,7 @@ class HistoryReader:
             return False
         if self.wanted.subject_kind != "job" or not self.wanted.subject:
             return True
-        project = _project(self.context.store, self.wanted.subject)
+        project = projects_of(self.context, [self.wanted.subject]).get(self.wanted.subject)
         return project is None or not self._is_asked(project)
 
     def _before_asked(self, after: int, head: int) -> int:
@@ -156,16 +154,7 @@ class HistoryReader:
 
     def _projects_of(self, rows: Sequence[HistoryRow]) -> dict[str, str]:
         """Return the projects of the jobs that lines name; other threads may do so at once."""
-        known, store = self.context.projects, self.context.store
-        found: dict[str, str] = {}
-        for job_id in {job_id for row in rows for job_id in _jobs_of(row)}:
-            project = known.get(job_id) or _project(store, job_id)
-            if project is not None:
-                found[job_id] = project
-        if len(known) > MOST_PROJECTS:
-            known.clear()
-        known.update(found)
-        return found
+        return projects_of(self.context, {job_id for row in rows for job_id in _jobs_of(row)})
 
     def _shown(self, row: HistoryRow, projects: Mapping[str, str]) -> HistoryRow | None:
         def concerns(job_id: str) -> bool:
@@ -223,8 +212,3 @@ def _jobs_of(row: HistoryRow) -> list[str]:
         if isinstance(value, list | tuple):
             found += map(_job_of, value)
     return found
-
-
-def _project(store: Store, job_id: str) -> str | None:
-    row = store.job(job_id)
-    return None if row is None else row.project

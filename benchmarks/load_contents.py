@@ -155,5 +155,9 @@ def _attempt(number: int, at_s: float) -> AttemptRow:
 def _history(number: int, at_s: float) -> Iterator[HistoryRow]:
     for kind in ("job_submitted", "lease_granted", "lease_ended", "job_completed"):
         yield HistoryRow(
-            at_s=at_s + number * 0.1, kind=kind, subject_kind="job", subject=f"old-{number:06}"
+            at_s=at_s + number * 0.1,
+            kind=kind,
+            subject_kind="job",
+            subject=f"old-{number:06}",
+            data={"reason": EndReason.COMPLETED.value} if kind == "lease_ended" else {},
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from api.jobs.conversions import attempt_answer, job_answer
@@ -14,7 +13,7 @@ from scheduler.store.filters import FILTERS, JobFilter
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from api.auth.roles import Principal
     from api.context import Context
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Store
     from scheduler.store.queries import AttemptQuery, JobPage
 
+#: Jobs with a cached project.
+MOST_PROJECTS = 100_000
 #: Jobs that have not ended.
 ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD)
 
@@ -51,6 +52,21 @@ async def visible_ids(
 def _in_projects(store: Store, principal: Principal, job_ids: tuple[str, ...]) -> frozenset[str]:
     rows = (store.job(job_id) for job_id in job_ids)
     return frozenset(row.job_id for row in rows if row and principal.sees(row.project))
+
+
+def projects_of(context: Context, job_ids: Iterable[str]) -> dict[str, str]:
+    """Return job id -> project of the jobs that exist; it blocks, and may run in several threads.
+
+    A job never moves, so the projects are kept.
+    """
+    known, wanted = context.projects, frozenset(job_ids)
+    found = {job_id: own for job_id in wanted if (own := known.get(job_id)) is not None}
+    if missing := wanted - found.keys():
+        found |= context.store.projects_of(missing)
+    if len(known) > MOST_PROJECTS:
+        known.clear()
+    known.update(found)
+    return found
 
 
 async def attempts_page(
@@ -168,8 +184,8 @@ async def ids_of(context: Context, where: JobFilter) -> tuple[list[str], bool]:
 
 
 def _page_ids(store: Store, where: JobFilter, most: int) -> tuple[list[str], bool]:
-    ids = [row.job_id for row in islice(_rows(store, where), most + 1)]
-    return ids[:most], len(ids) > most
+    ids = store.job_ids(where, most=most + 1)
+    return list(ids[:most]), len(ids) > most
 
 
 def _job_types(store: Store, where: JobFilter) -> frozenset[str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Projections,
         SettingRow,
     )
+    from scheduler.store.filters import JobFilter
     from scheduler.store.queries import AttemptQuery, HistoryQuery, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
     from scheduler.store.uploads import UploadLimits
@@ -221,6 +222,10 @@ class Queries(Protocol):
         """
         ...
 
+    def job_ids(self, where: JobFilter, *, most: int) -> tuple[str, ...]:
+        """Return the ids of jobs, oldest first, and at most so many."""
+        ...
+
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return the jobs of clients' keys; unused keys are left out."""
         ...
@@ -231,6 +236,10 @@ class Queries(Protocol):
 
     def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
         """Return the job's leases, oldest first."""
+        ...
+
+    def projects_of(self, job_ids: Collection[str]) -> Mapping[str, str]:
+        """Return job -> project, of the jobs that exist."""
         ...
 
     def run_times(self, job_ids: Collection[str], *, now_s: float) -> Mapping[str, float]:

@@ -133,7 +133,8 @@ def _lease(view: PublishedState, live: LiveLease, *, now_s: float) -> LeaseView:
 
 def node_views(view: PublishedState) -> tuple[NodeView, ...]:
     """Return every node by name."""
-    return tuple(node_view(view, view.nodes.by_name[name]) for name in sorted(view.nodes.by_name))
+    jobs, nodes = _jobs_on_workers(view), view.nodes.by_name
+    return tuple(_node(view, nodes[name], jobs) for name in sorted(nodes))
 
 
 def node_view(view: PublishedState, node: NodeState) -> NodeView:
@@ -152,13 +153,13 @@ def _jobs_on_workers(view: PublishedState) -> Mapping[int, list[str]]:
 
 
 def _node(view: PublishedState, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeView:
-    serving = view.engine.in_service
+    serving = view.engine.in_service[list(node.workers)].tolist()
     workers = tuple(
         WorkerView(
             index=worker,
             local_index=node.index_of(local),
             worker_type=node.types[local],
-            in_service=bool(serving[worker]),
+            in_service=serving[local],
             problem=node.problems.get(local, ""),
             shareable=node.types[local] not in node.exclusive,
             jobs=tuple(jobs.get(worker, ())),

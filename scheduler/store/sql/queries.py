@@ -58,6 +58,12 @@ class SqlQueries:
         more = len(found) > query.limit
         return JobPage(rows=rows, next_cursor=make_cursor(query, rows[-1]) if more else None)
 
+    def job_ids(self, where: JobFilter, *, most: int) -> tuple[str, ...]:
+        """Return the ids of jobs, oldest first, and at most so many."""
+        statement = select(_JOBS.job_id).where(*_conditions(where)).order_by(_JOBS.number)
+        with read_transaction(self._engine) as connection:
+            return tuple(connection.execute(statement.limit(most)).scalars())
+
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return the jobs of clients' keys."""
         wanted = sorted(keys)
@@ -78,6 +84,16 @@ class SqlQueries:
     def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
         """Return the job's leases, oldest first."""
         return self._attempts_where(_ATTEMPTS.job_id == job_id)
+
+    def projects_of(self, job_ids: Collection[str]) -> Mapping[str, str]:
+        """Return job -> project, of the jobs that exist."""
+        wanted, found = sorted(job_ids), dict[str, str]()
+        with read_transaction(self._engine) as connection:
+            for first in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = _JOBS.job_id.in_(wanted[first : first + _KEYS_AT_ONCE])
+                rows = connection.execute(select(_JOBS.job_id, _JOBS.project).where(some))
+                found.update((job_id, project) for job_id, project in rows)
+        return found
 
     def run_times(self, job_ids: Collection[str], *, now_s: float) -> Mapping[str, float]:
         """Return job -> seconds for which its leases held workers."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api.jobs import selection
 from scheduler.domain.facts.causes import Cause, FactKind, Ground
 
 JOB: dict[str, Any] = {"name": "train", "command": ["python"]}
@@ -329,9 +330,7 @@ def test_projects_outside_the_token_are_not_listed(daemon: Any, ann: Any) -> Non
 def test_the_memory_of_jobs_projects_is_bounded_and_jobs_that_are_gone_stay_hidden(
     daemon: Any, ann: Any, foreign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import api.history
-
-    monkeypatch.setattr(api.history, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(selection, "MOST_PROJECTS", 1)
     own = [ann.submit(project="vision") for _ in range(5)]
     note = daemon.service.note
     daemon.run(note("job_pruned", "job", "gone", actor="", data={}))

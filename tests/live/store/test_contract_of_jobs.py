@@ -88,6 +88,15 @@ def test_leases_are_extended_together_unless_they_have_ended(store: Store) -> No
     assert [a.lease_id for a in store.open_attempts()] == [1, 3]
 
 
+def test_projects_are_found_of_many_jobs_at_once(store: Store) -> None:
+    token = lead(store)
+    rows = tuple(job_row(n, project=f"p{n % 3}") for n in range(1, 5))
+    store.commit(entry(1, jobs=rows), token=token)
+    wanted = [*(f"job-{n}" for n in range(1, 4)), *(f"none-{n}" for n in range(2000))]
+    assert store.projects_of(wanted) == {"job-1": "p1", "job-2": "p2", "job-3": "p0"}
+    assert store.projects_of([]) == {}
+
+
 def test_run_times_add_up_leases_and_leave_out_the_waits_between_them(store: Store) -> None:
     token = lead(store)
     rows = (
@@ -199,6 +208,9 @@ def many(store: Store) -> Store:
 def test_filters_pass_the_jobs_that_meet_all_of_them(many: Store, where: Any, passes: Any) -> None:
     expected = [n for n in range(1, 61) if passes(n)]
     assert listed(many, where=where, descending=False) == expected
+    ids = tuple(f"job-{n}" for n in expected)
+    assert many.job_ids(where, most=100) == ids
+    assert many.job_ids(where, most=3) == ids[:3]
 
 
 def test_the_name_of_an_array_means_its_elements(store: Store) -> None:

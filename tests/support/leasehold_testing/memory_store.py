@@ -252,6 +252,12 @@ class MemoryStore:
         more = len(rows) > query.limit
         return JobPage(rows=page, next_cursor=make_cursor(query, page[-1]) if more else None)
 
+    def job_ids(self, where: JobFilter, *, most: int) -> tuple[str, ...]:
+        """Return the ids of jobs, oldest first, and at most so many."""
+        with self._lock:
+            rows = sorted(self._jobs.values(), key=lambda row: row.number)
+        return tuple(row.job_id for row in rows if _passes(row, where))[:most]
+
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return what clients' keys stand for."""
         with self._lock:
@@ -267,6 +273,11 @@ class MemoryStore:
         """Return the job's leases, oldest first."""
         with self._lock:
             return tuple(a for _, a in sorted(self._attempts.items()) if a.job_id == job_id)
+
+    def projects_of(self, job_ids: Collection[str]) -> Mapping[str, str]:
+        """Return job -> project, of the jobs that exist."""
+        with self._lock:
+            return {one: self._jobs[one].project for one in job_ids if one in self._jobs}
 
     def run_times(self, job_ids: Collection[str], *, now_s: float) -> Mapping[str, float]:
         """Return job -> seconds for which its leases held workers."""
