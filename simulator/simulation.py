@@ -185,6 +185,11 @@ class Simulation:
         """Whether only the engine's own rounds are still to come."""
         return math.isinf(self._coming_s()) and self._timers.keys() <= {PLAN}
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can happen."""
+        return math.isinf(self._coming_s()) and not self._timers
+
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
         """Yield every job's id, its first start in this run, and when it completed."""
         return self._ledger.times()

@@ -11,13 +11,12 @@ from api.answers import Answer
 from api.problems import not_found
 from api.routing import StrictRoute
 from api.schemas.admin import PolicyIn
-from api.schemas.answers import PoliciesOut, PolicyDetails, PolicyOut
+from api.schemas.answers import PoliciesOut, PolicyDetails, PolicyOut, PolicyTrialOut
 from api.schemas.fields import Name
 from api.threads import in_thread
 from policies.base import Policy
 from policies.parameters import describe
 from policies.registry import policy_origin, usable_policies
-from scheduler.control.facts.requests import PolicyChoice
 
 router = APIRouter(prefix="/v1", tags=["policies"], route_class=StrictRoute)
 
@@ -30,8 +29,7 @@ router = APIRouter(prefix="/v1", tags=["policies"], route_class=StrictRoute)
 )
 async def list_policies(principal: Viewer) -> Answer:  # noqa: ARG001 - asks for a role
     """Return every policy, built-in or from a plugin, with its parameters."""
-    found = await in_thread(_usable)
-    return Answer({"policies": [_summary(name, found[name]) for name in found]})
+    return Answer({"policies": await known_policies()})
 
 
 @router.get(
@@ -45,10 +43,7 @@ async def get_policy_details(
     principal: Viewer,  # noqa: ARG001 - asks for a role
 ) -> Answer:
     """Return a policy's program, source and parameters."""
-    found = await in_thread(_usable)
-    if name not in found:
-        raise not_found("policy", name)
-    return Answer(_summary(name, found[name]) | {"description": _text(found[name])})
+    return Answer(await details_of(name))
 
 
 @router.get(
@@ -70,13 +65,39 @@ async def get_policy(context: Ctx, principal: Viewer) -> Answer:  # noqa: ARG001
 )
 async def set_policy(given: PolicyIn, context: Ctx, principal: Operator) -> Answer:
     """Put a policy in force from the next question on, without a restart."""
-    choice = PolicyChoice(
-        name=given.name,
-        parameters=given.texts(),
-        agnostic=given.agnostic,
-        space_sharing=given.space_sharing,
-    )
-    return Answer(await context.service.set_policy(choice, actor=principal.subject))
+    return Answer(await context.service.set_policy(given.choice(), actor=principal.subject))
+
+
+@router.post(
+    "/policy:try",
+    summary="Try a policy",
+    operation_id="try_policy",
+    responses={200: {"model": PolicyTrialOut}},
+)
+async def try_policy(given: PolicyIn, context: Ctx, principal: Operator) -> Answer:  # noqa: ARG001 - asks for a role
+    """Return which jobs would hold other workers in the next round; change nothing.
+
+    Both rounds are replayed from the present state, so that they differ by the policy alone.
+    """
+    return Answer(await context.service.try_policy(given.choice()))
+
+
+async def known_policies() -> list[dict[str, Any]]:
+    """Return every policy, by name."""
+    found = await in_thread(_usable)
+    return [_summary(name, found[name]) for name in found]
+
+
+async def details_of(name: str) -> dict[str, Any]:
+    """Return a policy with its program.
+
+    Raises:
+        ProblemError: there is none of that name.
+    """
+    found = await in_thread(_usable)
+    if name not in found:
+        raise not_found("policy", name)
+    return _summary(name, found[name]) | {"description": _text(found[name])}
 
 
 def _usable() -> dict[str, type[Policy]]:

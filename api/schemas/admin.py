@@ -20,6 +20,7 @@ from api.schemas.fields import (
     Workers,
     WorkerType,
 )
+from scheduler.control.facts.requests import PolicyChoice
 from scheduler.domain.jobs.fields import LATEST_S, LONGEST_S
 from scheduler.domain.quota import IdleQuota
 from scheduler.protocol.bounds import MOST_WORKERS
@@ -56,6 +57,15 @@ class PolicyIn(Form):
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.parameters.items()
         }
+
+    def choice(self) -> PolicyChoice:
+        """Return the policy."""
+        return PolicyChoice(
+            name=self.name,
+            parameters=self.texts(),
+            agnostic=self.agnostic,
+            space_sharing=self.space_sharing,
+        )
 
 
 #: Workers that a quota may be of.

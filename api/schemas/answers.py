@@ -17,11 +17,13 @@ from scheduler.views.types import (
     AllocationView,
     BudgetView,
     ClusterView,
+    HoldingChange,
     LeaseView,
     NodeView,
     PairView,
     PlannedLeaseView,
     PlanView,
+    PolicyTrial,
     PolicyView,
     ProjectView,
     ReservedView,
@@ -147,6 +149,14 @@ class RoundOut(BaseModel): ...
 
 @form_of(PolicyView)
 class PolicyOut(BaseModel): ...
+
+
+@form_of(HoldingChange)
+class HoldingChangeOut(BaseModel): ...
+
+
+@form_of(PolicyTrial)
+class PolicyTrialOut(BaseModel): ...
 
 
 @form_of(Reservation)

@@ -141,6 +141,7 @@ class Client:
     policies = _blocking(AsyncClient.policies)
     policy_details = _blocking(AsyncClient.policy_details)
     set_policy = _blocking(AsyncClient.set_policy)
+    try_policy = _blocking(AsyncClient.try_policy)
     projects = _blocking(AsyncClient.projects)
     set_project = _blocking(AsyncClient.set_project)
     reservations = _blocking(AsyncClient.reservations)

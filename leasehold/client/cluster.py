@@ -128,6 +128,25 @@ class ClusterCalls(Calls):
         found: forms.Policy = await self.call("PUT", "/policy", body | flags)
         return found
 
+    async def try_policy(
+        self,
+        /,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        agnostic: bool = False,
+        space_sharing: bool = False,
+        **further: Any,
+    ) -> forms.PolicyTrial:
+        """Return what a policy would change in the next round; the arguments are ``set_policy``'s.
+
+        Nothing is changed.
+        """
+        body = {"name": name, "parameters": {**(parameters or {}), **further}}
+        flags = {"agnostic": agnostic, "space_sharing": space_sharing}
+        found: forms.PolicyTrial = await self.call("POST", "/policy:try", body | flags)
+        return found
+
     async def projects(self) -> list[forms.Project]:
         """Return the projects with their limits."""
         found: forms.Projects = await self.call("GET", "/projects")

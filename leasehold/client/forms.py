@@ -815,6 +815,22 @@ class Fit(TypedDict):
     pod: dict[str, Any] | None
 
 
+class HoldingChange(TypedDict):
+    """A job that would hold other workers in the next round.
+
+    Attributes:
+        job_id: the job
+        project: its project
+        before: worker type -> workers under the policy in force; empty if none
+        after: the same under the other policy
+    """
+
+    job_id: str
+    project: str
+    before: dict[str, int]
+    after: dict[str, int]
+
+
 class JobAhead(TypedDict):
     """A job before another one in the queue.
 
@@ -1506,6 +1522,20 @@ class PolicySummary(TypedDict):
     time_dependent: bool
     origin: str
     parameters: list[PolicyParameter]
+
+
+class PolicyTrial(TypedDict):
+    """What another policy would change in the next round.
+
+    Attributes:
+        changes: jobs that would hold other workers, by id; empty if it gives no answer
+        same: how many jobs would hold the same
+        note: why the policy gives no answer; empty if it gives one
+    """
+
+    changes: list[HoldingChange]
+    same: int
+    note: str
 
 
 class Problem(TypedDict):

@@ -1,4 +1,4 @@
-"""Forecast when jobs start and complete: replay the live state in a separate process."""
+"""Replays of the live state in a separate process: when jobs end, what a policy would change."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.control.jobs.submit import names_of
-from scheduler.errors import LeaseholdError
+from scheduler.errors import ConflictError, LeaseholdError
+from scheduler.views.types import PolicyTrial
 from simulator.forecast.forecast import Forecast, ForecastInput, JobTimes, forecast_packed
+from simulator.forecast.policy_trial import try_policy_packed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
     from scheduler.clock import Clock
+    from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.control_copy import ControlCopy
     from scheduler.views.types import Explanation
 
@@ -28,10 +33,12 @@ if TYPE_CHECKING:
 FRESH_S = 5.0
 #: Time that a question waits for a forecast; clients wait for 30 s by default.
 PATIENCE_S = 10.0
+#: Time that the trial of a policy may take, with the start of its process.
+TRIAL_S = 20.0
 
 
 class SimulatedForecaster:
-    """Implements ``scheduler.runtime.service.Forecaster``.
+    """Implements ``scheduler.runtime.forecaster.Forecaster``.
 
     Args:
         clock: the daemon's clock.
@@ -52,6 +59,8 @@ class SimulatedForecaster:
         self._fresh_until_s = -math.inf
         self._forecast: Forecast | None = None
         self._problem = ""
+        #: the policy that is tried now.
+        self._trial: Trial | None = None
 
     async def add_times(
         self,
@@ -110,8 +119,7 @@ class SimulatedForecaster:
     async def _make(self, copied: Callable[[], Awaitable[ControlCopy]], now_s: float) -> None:
         found, problem = None, ""
         try:
-            asked = ForecastInput(control=await copied(), now_s=now_s, sources=self._sources)
-            packed = await asyncio.to_thread(asked.pack)
+            packed = await asyncio.to_thread((await self._input(copied)).pack)
             found = await asyncio.get_running_loop().run_in_executor(
                 self._executor(), forecast_packed, packed
             )
@@ -126,6 +134,30 @@ class SimulatedForecaster:
         done_s = self._clock.now_s()
         self._fresh_until_s = done_s + max(FRESH_S, done_s - now_s)
 
+    async def try_policy(
+        self,
+        copied: Callable[[], Awaitable[ControlCopy]],
+        choice: PolicyChoice,
+        *,
+        time_dependent: bool,
+    ) -> PolicyTrial:
+        """Return what a policy would change in the next round."""
+        if self._trial is not None:
+            raise ConflictError("another policy is being tried; try again in a few seconds")
+        self._trial = Trial()
+        try:
+            packed = await asyncio.to_thread((await self._input(copied)).pack)
+            plain = replace(choice, parameters=dict(choice.parameters))  # a proxy is not packed
+            run = asyncio.to_thread(self._trial.run, packed, plain, time_dependent)
+            return await asyncio.shield(run)
+        finally:
+            self._trial = None
+
+    async def _input(self, copied: Callable[[], Awaitable[ControlCopy]]) -> ForecastInput:
+        control = await copied()
+        now_s = max(self._clock.now_s(), control.engine.now_s)
+        return ForecastInput(control=control, now_s=now_s, sources=self._sources)
+
     def _executor(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
@@ -135,11 +167,65 @@ class SimulatedForecaster:
         return self._pool
 
     def close(self) -> None:
-        """Stop the process."""
+        """Stop the processes."""
+        if self._trial is not None:
+            self._trial.stop()
         if self._making is not None:
             self._making.cancel()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Trial:
+    """A policy that is tried in a process of its own, which is killed if it takes too long."""
+
+    def __init__(self) -> None:
+        self._process: BaseProcess | None = None
+
+    def run(self, packed: bytes, choice: PolicyChoice, time_dependent: bool) -> PolicyTrial:
+        """Return what the policy would change; it blocks.
+
+        Raises:
+            LeaseholdError: the trial cannot be made.
+            ConflictError: it takes too long, or its process died.
+        """
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe(duplex=False)
+        question = (packed, choice, time_dependent)
+        process = context.Process(target=_answer_trial, args=(there, question), daemon=True)
+        process.start()
+        self._process = process
+        there.close()
+        try:
+            if not here.poll(TRIAL_S):
+                raise ConflictError(
+                    f"the trial of '{choice.name}' takes more than {TRIAL_S:g} s, and was stopped; "
+                    "nothing was changed"
+                )
+            found = here.recv()
+        except EOFError:
+            raise ConflictError(f"the process that tried '{choice.name}' died") from None
+        finally:
+            here.close()
+            process.kill()
+            process.join()
+        if isinstance(found, LeaseholdError):
+            raise found
+        assert isinstance(found, PolicyTrial)
+        return found
+
+    def stop(self) -> None:
+        """Stop the process; ``run`` then raises."""
+        if self._process is not None:
+            self._process.kill()
+
+
+def _answer_trial(there: Connection, question: tuple[bytes, PolicyChoice, bool]) -> None:
+    _leave_signals_to_the_daemon()
+    try:
+        there.send(try_policy_packed(*question))
+    except LeaseholdError as error:
+        there.send(error)
 
 
 def _leave_signals_to_the_daemon() -> None:

@@ -21,6 +21,7 @@ from scheduler.control.operator_orders import node_of
 from scheduler.errors import ConflictError
 from scheduler.runtime.driver.spending import use_of_month
 from scheduler.views import state_views
+from scheduler.views.dues import jobs_behind
 from scheduler.views.next_round import plan_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughputs.throughput import SharingCost
+    from scheduler.runtime.driver.driver import Driver
+    from scheduler.runtime.forecaster import Forecaster
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
+    from scheduler.views.dues import DuesPage
     from scheduler.views.explain import WaitingJobs
     from scheduler.views.types import (
         AllocationView,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
         NodeView,
         PairView,
         PlanView,
+        PolicyTrial,
         PolicyView,
         ProjectView,
         ReservedView,
@@ -55,6 +60,12 @@ class ClusterAdmin:
     _store: Store
     _clock: Clock
     _solver: Solver
+    _forecaster: Forecaster | None
+
+    @property
+    def driver(self) -> Driver:
+        """The driver of a leading process."""
+        raise NotImplementedError
 
     @property
     def _view(self) -> PublishedState:
@@ -104,6 +115,10 @@ class ClusterAdmin:
         """Return the allocation in force."""
         return state_views.allocation_view(self._view)
 
+    def jobs_behind(self, *, projects: frozenset[str], first: int, count: int) -> DuesPage:
+        """Return a page of the jobs that have dues, those furthest behind first."""
+        return jobs_behind(self._view, projects=projects, first=first, count=count)
+
     def policy(self) -> PolicyView:
         """Return the policy in force."""
         return state_views.policy_view(self._view)
@@ -113,6 +128,14 @@ class ClusterAdmin:
         dependent = self._solver.time_dependent(choice)  # raises if it cannot be used
         await self._tell(PolicySet(choice=choice, time_dependent=dependent, actor=actor))
         return self.policy()
+
+    async def try_policy(self, choice: PolicyChoice) -> PolicyTrial:
+        """Return what a policy would change in the next round; change nothing."""
+        dependent = self._solver.time_dependent(choice)  # raises if it cannot be used
+        copied = self.driver.copied
+        if self._forecaster is None:
+            raise ConflictError("this scheduler makes no replays, so it cannot try a policy")
+        return await self._forecaster.try_policy(copied, choice, time_dependent=dependent)
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return every project that has limits or active jobs, by name."""

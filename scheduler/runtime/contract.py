@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.execs import Execs
     from scheduler.store.protocol import Store
+    from scheduler.views.dues import DuesPage
     from scheduler.views.types import (
         AllocationView,
         ClusterView,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         NodeView,
         PairView,
         PlanView,
+        PolicyTrial,
         PolicyView,
         ProjectView,
         ReservedView,
@@ -154,6 +156,16 @@ class ClusterService(Protocol):
         """Return the allocation in force."""
         ...
 
+    def jobs_behind(self, *, projects: frozenset[str], first: int, count: int) -> DuesPage:
+        """Return a page of the jobs that have dues, those furthest behind first.
+
+        Args:
+            projects: only jobs of these; empty for all.
+            first: position of the page's first job, from 0.
+            count: jobs of the page.
+        """
+        ...
+
     def policy(self) -> PolicyView:
         """Return the policy in force."""
         ...
@@ -164,6 +176,16 @@ class ClusterService(Protocol):
         Raises:
             UnknownPolicyError: no policy has that name; the message lists all names.
             ParameterError: a parameter is unknown or wrong.
+        """
+        ...
+
+    async def try_policy(self, choice: PolicyChoice) -> PolicyTrial:
+        """Return what a policy would change in the next round; change nothing.
+
+        Raises:
+            UnknownPolicyError: no policy has that name; the message lists all names.
+            ParameterError: a parameter is unknown or wrong.
+            ConflictError: there are no replays here, or this one takes too long.
         """
         ...
 

@@ -7,7 +7,7 @@ import logging
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.clock import clock_warning
 from scheduler.control.facts.facts import (
@@ -63,7 +63,7 @@ from scheduler.views.types import Health
 from scheduler.webhooks.delivery import Webhooks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from scheduler.clock import Clock
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
         JobAction,
         Submission,
     )
-    from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.driver.driver import Driver, Told
     from scheduler.runtime.driver.restart_driver import FailedTurn
+    from scheduler.runtime.forecaster import Forecaster
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
@@ -109,26 +109,6 @@ CLOCK_AGAIN_S = 5.0
 _NOT_READY = frozenset({STARTING, RECOVERING})
 #: Most jobs of one decision on a submission.
 _PIECE: Final = 250
-
-
-class Forecaster(Protocol):
-    """Predicts when jobs start and complete."""
-
-    async def add_times(
-        self,
-        copied: Callable[[], Awaitable[ControlCopy]],
-        explanation: Explanation,
-        *,
-        changed_s: float = -math.inf,
-    ) -> Explanation:
-        """Return the explanation with expected times, or with the reason why they are missing.
-
-        Args:
-            copied: copies control as it is published, once no decision is being stored.
-            explanation: without times.
-            changed_s: the time of the last change by a user, which the times must cover.
-        """
-        ...
 
 
 class LiveService(ClusterAdmin):

@@ -11,6 +11,9 @@ import numpy as np
 from scheduler.domain.arrays import true_entries
 from scheduler.engine.tables.jobs import NONE
 
+#: Smaller received fractions are rounding.
+_LEAST = 1e-9
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -37,6 +40,45 @@ class Dues:
     owed_worker_s: float | None
     mean_rho: float | None
     worst_rho: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDues:
+    """The time that a job is due and received.
+
+    Attributes:
+        job_id: the job.
+        due: worker type -> fraction of time by the allocation.
+        received: worker type -> fraction of time since the allocation came in force.
+    """
+
+    job_id: str
+    due: Mapping[str, float]
+    received: Mapping[str, float]
+
+    @property
+    def behind(self) -> float:
+        """The fraction of time that it has missed; negative if it received more."""
+        return sum(self.due.values()) - sum(self.received.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuesPage:
+    """Some jobs by how far they are behind, and the allocation that says so.
+
+    Attributes:
+        policy: the policy that gave the allocation.
+        computed_s: when it was taken over; None before the first.
+        solve_s: seconds that the solver took; None before the first.
+        count: how many jobs have dues.
+        jobs: those of the page, the one furthest behind first.
+    """
+
+    policy: str
+    computed_s: float | None
+    solve_s: float | None
+    count: int
+    jobs: tuple[JobDues, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +129,7 @@ def allocation_shares(view: PublishedState) -> dict[str, dict[str, float]]:
 def received_shares(view: PublishedState) -> dict[str, dict[str, float]]:
     """Return job id -> worker type -> fraction of time received since X came in force."""
     rows, received = _received(view)
-    return _by_job(view, _by_type(view, rows, np.where(received > 1e-9, received, 0.0)))
+    return _by_job(view, _by_type(view, rows, np.where(received > _LEAST, received, 0.0)))
 
 
 def _shares(view: PublishedState, rows: IntArray) -> dict[int, dict[str, float]]:
@@ -139,6 +181,53 @@ def _by_job(
     jobs = view.engine.jobs
     numbers = jobs["number"].tolist()
     return {jobs.job_of[numbers[row]].job_id: _rounded(found) for row, found in shares.items()}
+
+
+def jobs_behind(
+    view: PublishedState, *, projects: frozenset[str], first: int, count: int
+) -> DuesPage:
+    """Return a page of the jobs that have dues, those furthest behind first.
+
+    Time on workers that two jobs share is left out: what is received of it is not recorded.
+
+    Args:
+        view: of the leader.
+        projects: only jobs of these; empty for all.
+        first: position of the page's first job, from 0.
+        count: jobs of the page.
+    """
+    jobs = view.engine.jobs
+    due, had = np.zeros((2, len(jobs)))
+    known, _, x = _known_rows(view)
+    due[known] = x.sum(axis=1)
+    received_rows, received = _received(view)
+    had[received_rows] = received.sum(axis=1)
+    has_dues = (due > 0) | (had > _LEAST)
+    if projects:
+        by_id, job_of = view.jobs.by_id, jobs.job_of
+        records = (by_id.get(job_of[number].job_id) for number in jobs["number"].tolist())
+        has_dues &= np.array([one is not None and one.project in projects for one in records])
+    found = np.flatnonzero(has_dues)
+    rows = found[np.argsort(had[found] - due[found], kind="stable")][first : first + count]
+    is_shown = np.isin(received_rows, rows)
+    shown = received[is_shown]
+    alone = rows[np.isin(rows, known)]
+    shares = _by_type(view, alone, jobs.x[alone, : x.shape[1]])
+    given = _by_type(view, received_rows[is_shown], np.where(shown > _LEAST, shown, 0.0))
+    return DuesPage(
+        policy=view.policy.choice.name,
+        computed_s=view.policy.computed_s,
+        solve_s=view.policy.last_solve_s,
+        count=len(found),
+        jobs=tuple(
+            JobDues(
+                job_id=jobs.job_of[int(jobs["number"][row])].job_id,
+                due=_rounded(shares.get(row, {})),
+                received=_rounded(given.get(row, {})),
+            )
+            for row in rows.tolist()
+        ),
+    )
 
 
 def dues_of_projects(view: PublishedState, fairness: Fairness) -> Mapping[str, Dues]:

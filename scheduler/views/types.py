@@ -382,6 +382,38 @@ class PolicyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldingChange:
+    """A job that would hold other workers in the next round.
+
+    Attributes:
+        job_id: the job.
+        project: its project.
+        before: worker type -> workers under the policy in force; empty if none.
+        after: the same under the other policy.
+    """
+
+    job_id: str
+    project: str
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTrial:
+    """What another policy would change in the next round.
+
+    Attributes:
+        changes: jobs that would hold other workers, by id; empty if it gives no answer.
+        same: how many jobs would hold the same.
+        note: why the policy gives no answer; empty if it gives one.
+    """
+
+    changes: tuple[HoldingChange, ...]
+    same: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetView:
     """A project's use of its budget of this month.
 

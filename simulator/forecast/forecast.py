@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from scheduler.control.state.state import ControlState
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.jobs.job import Job
+    from scheduler.engine.engine import Engine
 
 _MONTH_S = 30 * 86400.0
 #: Work after which a replay returns its result so far, as ``Outlook.work`` counts it: five seconds
@@ -231,6 +232,11 @@ class Outlook:
         )
 
     @property
+    def engine(self) -> Engine:
+        """The engine, to be read only."""
+        return self._state.engine
+
+    @property
     def work(self) -> int:
         """Work so far: moments and questions, which weigh more the more jobs they have."""
         asked = _QUESTION * self._run.questions + self._run.jobs_asked // _JOBS_PER_UNIT
@@ -240,6 +246,11 @@ class Outlook:
     def reached_s(self) -> float:
         """Time of the replay, in seconds from now."""
         return self._run.now_s - self._now_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can happen."""
+        return self._run.is_over
 
     def enter(self) -> None:
         """Handle the immediate consequences of the present state."""

@@ -17,8 +17,10 @@ from scheduler.errors import InputError, NotFoundError
 from scheduler.views.times import format_ago, format_span
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leasehold.cli.session.client import ServiceClient
-    from leasehold.client.forms import Policy, Round
+    from leasehold.client.forms import Policy, PolicyTrial, Round
 
 app = typer.Typer(
     help="Show the policy in force, or switch it.",
@@ -65,6 +67,10 @@ def set_policy(
         bool, typer.Option("--space-sharing", help="Let two jobs share workers.")
     ] = False,
     packed: Annotated[bool, typer.Option("--packed", hidden=True)] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what it would change in the next round, and stop."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Put a policy in force, without a restart."""
@@ -74,6 +80,10 @@ def set_policy(
         print_remark("--packed is called --space-sharing now, as everywhere else; use that")
     service.wording = wording_of(name="the policy")
     try:
+        if dry_run:
+            trial = service.try_policy(name, parameters, agnostic=agnostic, space_sharing=shared)
+            _show_trial(trial, as_json=as_json)
+            return
         found = service.set_policy(name, parameters, agnostic=agnostic, space_sharing=shared)
     except InputError as error:
         wrong_form = getattr(error, "__notes__", None)  # the fields of the request, one a line
@@ -81,6 +91,28 @@ def set_policy(
             raise NotFoundError(str(error)) from None
         raise
     _show(found, as_json=as_json)
+
+
+def _show_trial(trial: PolicyTrial, *, as_json: bool) -> None:
+    if as_json:
+        print_json(trial)
+        return
+    if trial["note"]:
+        print_shown(f"no answer: {trial['note']}")
+        return
+    rows = [
+        (one["job_id"], one["project"], _held(one["before"]), _held(one["after"]))
+        for one in trial["changes"]
+    ]
+    if rows:
+        headings = ("job", "project", "holds in the next round", "would hold")
+        print_shown(table(headings, rows, spare=("project",)))
+    moved, kept = (f"{n} job{'' if n == 1 else 's'}" for n in (len(rows), trial["same"]))
+    print_shown(f"{moved} would hold other workers; {kept} would hold the same")
+
+
+def _held(workers: Mapping[str, int]) -> str:
+    return " + ".join(f"{count} x {name}" for name, count in workers.items()) or "-"
 
 
 def _show(policy: Policy, *, as_json: bool) -> None:

@@ -102,6 +102,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/v1/policies/{name}"): (READ, "/v1/policies/fifo", None),
     ("GET", "/v1/policy"): (READ, "/v1/policy", None),
     ("PUT", "/v1/policy"): (OPERATE, "/v1/policy", {"name": "fifo"}),
+    ("POST", "/v1/policy:try"): (OPERATE, "/v1/policy:try", {"name": "fifo"}),
     ("GET", "/v1/projects"): (READ, "/v1/projects", None),
     ("PUT", "/v1/projects/{name}"): (OPERATE, "/v1/projects/vision", {}),
     ("GET", "/v1/usage"): (READ, "/v1/usage", None),

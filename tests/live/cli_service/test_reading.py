@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -268,6 +269,20 @@ def test_a_node_that_is_not_there_keeps_none_of_the_others(scheduler, leasehold)
     assert (ran.code, found["nodes"][0]["state"]) == (1, "ready")
     assert found["failed"][0]["name"] == "nosuch"
     assert leasehold("drain", "nosuch", "neither").code == 5
+
+
+def test_a_policy_is_tried_before_it_is_switched(scheduler, leasehold):
+    leasehold("submit", "--name", "train", "--project", "vision", "--", "true")
+    (job,) = json.loads(leasehold("jobs", "--json").out)["jobs"]
+    scheduler.do(scheduler.service.run, job["job_id"])
+    ran = leasehold("policy", "set", "alpha_fairness", "--param", "alpha=2", "--dry-run")
+    assert ran.code == 0
+    assert re.search(rf"{job['job_id']} +vision +1 x v100 +-\n", ran.out)
+    assert "1 job would hold other workers; 0 jobs would hold the same" in ran.out
+    found = json.loads(leasehold("policy", "set", "fifo", "--dry-run", "--json").out)
+    assert found["changes"][0] | {"after": {}} == found["changes"][0]
+    assert "max_min_fairness" in leasehold("policy").out
+    assert leasehold("policy", "set", "nonsense", "--dry-run").code == 5
 
 
 def test_the_policy_is_shown_and_switched(scheduler, leasehold):

@@ -78,6 +78,9 @@ def test_share_and_rho_count_time_in_pairs(live):
         for job in stage.service.live(["a", "b"]).values():
             assert job.share == pytest.approx(4 / 3)
             assert job.rho == pytest.approx(3 / 4, abs=0.01)
+        # Received time in pairs is not recorded, so that jobs are not behind in it.
+        (found,) = stage.service.jobs_behind(projects=frozenset(), first=0, count=10).jobs
+        assert (found.job_id, found.due) == ("b", {"v100": pytest.approx(1 / 9, abs=1e-5)})
 
     choice = PolicyChoice(name="max_min_fairness", space_sharing=True)
     live(story, nodes=ONE, policy=choice, learning=LearningSettings(learn=False))
@@ -90,3 +93,34 @@ def test_before_any_node_is_known_jobs_have_no_share(live):
         assert (job.share, job.rho) == (None, None)
 
     live(story, nodes={}, policy=FAIR)
+
+
+def test_the_jobs_furthest_behind_come_first_with_the_figures_of_the_allocation(live):
+    async def story(stage):
+        for n in range(7):
+            project = ("vision", "speech")[n % 2]
+            await stage.job(f"j{n}", project=project, total_steps=1000.0, throughputs=RATES)
+        await stage.wait(25)
+        view = stage.service.allocation()
+        found = stage.service.jobs_behind(projects=frozenset(), first=0, count=100)
+        assert found.count == len(found.jobs) == 7
+        assert (found.policy, found.computed_s) == (view.policy, view.computed_s)
+        for one in found.jobs:
+            assert one.due == view.shares.get(one.job_id, {})
+            assert one.received == view.received.get(one.job_id, {})
+        behind = [one.behind for one in found.jobs]
+        assert behind == sorted(behind, reverse=True)
+        assert behind[0] > behind[-1]
+        pages = [
+            stage.service.jobs_behind(projects=frozenset(), first=n, count=3) for n in (0, 3, 6)
+        ]
+        assert [one for page in pages for one in page.jobs] == list(found.jobs)
+        own = stage.service.jobs_behind(projects=frozenset({"speech"}), first=0, count=100)
+        assert {one.job_id for one in own.jobs} == {"j1", "j3", "j5"}
+        none = stage.service.jobs_behind(projects=frozenset({"other"}), first=0, count=100)
+        assert (none.count, none.jobs) == (0, ())
+
+    live(story, nodes={"n0": ("v100", "v100", "k80")}, policy=FAIR)
+
+
+RATES = {"v100": 2.0, "k80": 1.0}

@@ -9,10 +9,10 @@ import pytest
 from leasehold.daemon import forecasts
 from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
-from scheduler.control.facts.requests import JobAction, ProjectLimits, Submission
+from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
 from scheduler.domain.lease_life import EndReason
-from scheduler.errors import InputError
+from scheduler.errors import ConflictError, InputError, UnknownPolicyError
 from scheduler.operator_settings import LearningSettings
 from scheduler.views.explain import WaitingJobs, explain
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast
@@ -400,3 +400,88 @@ def test_a_job_that_waits_after_a_failure_is_not_forecast_to_start_before(live, 
         forecaster.close()
 
     live(story, engine={"retry_backoff_s": 40.0})
+
+
+# -- trials of policies ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queue(live):
+    """Return control with a long job that runs and a short one that waits, and the clock."""
+    found = []
+
+    async def story(stage):
+        await stage.job("long", total_steps=1000.0, throughputs={"v100": 1.0})
+        await stage.wait(2)
+        await stage.job("short", total_steps=50.0, throughputs={"v100": 1.0})
+        await stage.wait(0.5)
+        found.extend((stage.control.copied(), stage.clock))
+
+    live(story)
+    return found
+
+
+def tries(queue, *choices):
+    """Return the results of trials that are asked for at once."""
+    copy, clock = queue
+
+    async def copied():
+        return copy
+
+    async def story():
+        forecaster = SimulatedForecaster(clock)
+        asked = (forecaster.try_policy(copied, one, time_dependent=False) for one in choices)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(story())
+
+
+def test_a_trial_of_a_policy_names_the_jobs_that_would_move(queue):
+    shortest = PolicyChoice(name="shortest_job_first")
+    found, refused = tries(queue, shortest, shortest)
+    assert found.note == ""
+    assert {one.job_id: (one.before, one.after) for one in found.changes} == {
+        "long": ({"v100": 1}, {}),
+        "short": ({}, {"v100": 1}),
+    }
+    assert isinstance(refused, ConflictError)
+    assert "another policy is being tried" in str(refused)
+
+
+def test_a_trial_that_takes_too_long_is_stopped_and_the_next_one_goes_on(queue, monkeypatch):
+    monkeypatch.setattr(forecasts, "TRIAL_S", 0.05)
+    (late,) = tries(queue, PolicyChoice(name="fifo"))
+    assert "takes more than 0.05 s, and was stopped" in str(late)
+    monkeypatch.setattr(forecasts, "TRIAL_S", 60.0)
+    (found,) = tries(queue, PolicyChoice(name="fifo"))
+    assert found.same == 1
+    (wrong,) = tries(queue, PolicyChoice(name="nonsense"))
+    assert isinstance(wrong, UnknownPolicyError)
+
+
+def test_a_trial_ends_with_the_scheduler(queue):
+    copy, clock = queue
+
+    async def copied():
+        return copy
+
+    async def story():
+        forecaster = SimulatedForecaster(clock)
+        choice = PolicyChoice(name="fifo")
+        trial = asyncio.ensure_future(forecaster.try_policy(copied, choice, time_dependent=False))
+        await asyncio.wait({trial}, timeout=0.5)
+        forecaster.close()
+        with pytest.raises(ConflictError, match="died"):
+            await trial
+
+    asyncio.run(story())
+
+
+def test_a_service_without_replays_tries_no_policy(live):
+    async def story(stage):
+        with pytest.raises(UnknownPolicyError):
+            await stage.service.try_policy(PolicyChoice(name="nonsense"))
+        with pytest.raises(ConflictError, match="no replays"):
+            await stage.service.try_policy(PolicyChoice(name="fifo"))
+
+    live(story)

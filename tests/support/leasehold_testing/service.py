@@ -36,6 +36,7 @@ from scheduler.runtime.execs import Execs
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Entry
 from scheduler.store.queries import MAX_LIMIT, JobQuery
+from scheduler.views.dues import DuesPage, JobDues
 from scheduler.views.queue_order import MOST_AHEAD
 from scheduler.views.types import (
     AllocationView,
@@ -401,6 +402,24 @@ class FakeService(FakeSettings):
             solve_s=0.01,
             shares=shares,
             received=shares,
+        )
+
+    def jobs_behind(self, *, projects: frozenset[str], first: int, count: int) -> DuesPage:
+        """Return a page of the jobs of ``allocation``."""
+        found = self.allocation()
+        jobs = []
+        for job in {**found.shares, **found.received}:
+            row = self._store.job(job)
+            if row is not None and (not projects or row.project in projects):
+                due, received = found.shares.get(job, {}), found.received.get(job, {})
+                jobs.append(JobDues(job_id=job, due=due, received=received))
+        jobs.sort(key=lambda one: -one.behind)
+        return DuesPage(
+            policy=found.policy,
+            computed_s=found.computed_s,
+            solve_s=found.solve_s,
+            count=len(jobs),
+            jobs=tuple(jobs[first : first + count]),
         )
 
     # -- agents -----------------------------------------------------------------------------------

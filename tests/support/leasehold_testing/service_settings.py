@@ -12,7 +12,9 @@ from scheduler.store.filters import JobFilter
 from scheduler.store.queries import MAX_LIMIT, JobQuery
 from scheduler.views.dues import Dues
 from scheduler.views.types import (
+    HoldingChange,
     PairView,
+    PolicyTrial,
     PolicyView,
     ProjectView,
     ReservedView,
@@ -55,6 +57,22 @@ class FakeSettings(FakeOutput):
     def policy(self) -> PolicyView:
         """Return the policy in force."""
         return self._policy
+
+    async def try_policy(self, choice: PolicyChoice) -> PolicyTrial:
+        """Say that the first job with workers would lose them."""
+        self._may_write()
+        make_policy(choice.name, choice.parameters)
+        leases = list(self._leases.values())
+        changes = tuple(
+            HoldingChange(
+                job_id=one.job_id,
+                project=one.project,
+                before={one.worker_type: len(one.workers)},
+                after={},
+            )
+            for one in leases[:1]
+        )
+        return PolicyTrial(changes=changes, same=max(len(leases) - 1, 0), note="")
 
     async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
         """Put a policy in force that exists and takes these parameters."""

@@ -9,6 +9,7 @@ import pytest
 
 from leasehold_testing.trace_jobs import with_fields
 from policies.registry import make_policy
+from scheduler.control.facts.facts import PolicySet
 from scheduler.control.facts.requests import PolicyChoice, ProjectLimits
 from scheduler.control.state.settings import ControlSettings
 from scheduler.domain.jobs.job import JobStatus
@@ -18,6 +19,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
 from scheduler.operator_settings import LearningSettings
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast, forecast_packed
+from simulator.forecast.policy_trial import holdings_of, try_policy, try_policy_packed
 from simulator.replay import Replay
 from simulator.world.failures import FailureModel, NodeOutage
 from simulator.world.nodes import Mishap
@@ -488,3 +490,106 @@ def test_a_policy_that_fails_leaves_the_jobs_unreached_and_is_named(monkeypatch)
     result = forecast(question)
     assert result.times["b"].start_s is None
     assert "policy 'broken' failed" in result.note
+
+
+# -- trials of policies ---------------------------------------------------------------------------
+
+TYPES = ThroughputTable(
+    isolated={("a", 1): {"v100": 2.0, "k80": 1.9}, ("b", 1): {"v100": 8.0, "k80": 1.0}}
+)
+MIXED = [job(f"a{i}", 1e5) for i in range(3)] + [
+    replace(job(f"b{i}", 1e4), job_type="b") for i in range(3)
+]
+
+
+def mixed(policy, **given):
+    return service(
+        *MIXED,
+        policy=policy,
+        cluster=read_cluster("v100:2,k80:2", workers_per_node=1),
+        throughputs=TYPES,
+        believed=TYPES,
+        **given,
+    )
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        PolicyChoice(name="shortest_job_first"),
+        PolicyChoice(name="max_throughput"),
+        PolicyChoice(name="max_min_fairness"),
+        PolicyChoice(name="max_throughput", agnostic=True),
+    ],
+)
+def test_a_trial_of_a_policy_says_what_its_change_then_brings(choice):
+    question = at(mixed("fifo"), 30.0)
+    found = try_policy(question, choice, time_dependent=False)
+    assert found.note == ""
+    fact = PolicySet(choice=choice, time_dependent=False, actor="olga")
+    changed, kept = mixed("fifo", orders=[(question.now_s, fact)]), mixed("fifo")
+    held = []
+    for made in (kept, changed):
+        at(made, question.now_s)
+        number = made.control.state.engine.round_number
+        go_on(made, lambda one, number=number: one.control.state.engine.round_number > number)
+        held.append(holdings_of(made.control.state.engine))
+    before, after = held
+    differing = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    assert {one.job_id for one in found.changes} == differing
+    for one in found.changes:
+        assert (one.before, one.after) == (before.get(one.job_id, {}), after.get(one.job_id, {}))
+    assert found.same == len(before.keys() & after.keys() - differing)
+
+
+def test_a_trial_of_the_policy_in_force_changes_nothing():
+    question = at(mixed("shortest_job_first"), 30.0)
+    choice = PolicyChoice(name="shortest_job_first")
+    found = try_policy_packed(question.pack(), choice, False)
+    assert (found.changes, found.same, found.note) == ((), 4, "")
+    assert try_policy(question, choice, time_dependent=False) == found
+
+
+def test_a_trial_of_a_policy_that_fails_says_why(monkeypatch):
+    def fails(problem):
+        raise ZeroDivisionError("boom")
+
+    broken = type("Broken", (), {"name": "broken", "time_dependent": False})()
+    broken.allocate = fails
+    monkeypatch.setattr(
+        "simulator.forecast.forecast.make_policy",
+        lambda name, params: broken if name == "broken" else make_policy(name, params),
+    )
+    question = at(mixed("fifo"), 30.0)
+    found = try_policy(question, PolicyChoice(name="broken"), time_dependent=False)
+    assert (found.changes, found.same) == ((), 0)
+    assert "policy 'broken' failed" in found.note
+
+
+def test_a_trial_on_a_cluster_in_which_nothing_happens_changes_nothing():
+    idle = at(service(job("a", 10.0), policy="fifo"), 30.0)
+    held = at(mixed("fifo"), 0.0)
+    for question in (idle, held):
+        for choice in (
+            PolicyChoice(name="max_throughput", space_sharing=True),
+            PolicyChoice(name="finish_time_fairness"),
+        ):
+            found = try_policy(question, choice, time_dependent=True)
+            assert found.note == ""
+    assert try_policy(idle, PolicyChoice(name="max_throughput"), time_dependent=False).changes == ()
+
+
+def test_a_trial_beside_a_policy_that_fails_says_so(monkeypatch):
+    question = at(mixed("fifo"), 30.0)
+
+    def fails(problem):
+        raise ZeroDivisionError("boom")
+
+    broken = type("Broken", (), {"name": "broken", "time_dependent": False})()
+    broken.allocate = fails
+    monkeypatch.setattr(
+        "simulator.forecast.forecast.make_policy",
+        lambda name, params: broken if name == "fifo" else make_policy(name, params),
+    )
+    found = try_policy(question, PolicyChoice(name="max_throughput"), time_dependent=False)
+    assert found.note.startswith("the policy in force gives no answer")

@@ -1,0 +1,52 @@
+"""The port to replays of the live state: the future of jobs, and the effect of a policy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from scheduler.control.facts.requests import PolicyChoice
+    from scheduler.control.state.control_copy import ControlCopy
+    from scheduler.views.types import Explanation, PolicyTrial
+
+
+class Forecaster(Protocol):
+    """Replays the live state."""
+
+    async def add_times(
+        self,
+        copied: Callable[[], Awaitable[ControlCopy]],
+        explanation: Explanation,
+        *,
+        changed_s: float = -math.inf,
+    ) -> Explanation:
+        """Return the explanation with expected times, or with the reason why they are missing.
+
+        Args:
+            copied: copies control as it is published, once no decision is being stored.
+            explanation: without times.
+            changed_s: the time of the last change by a user, which the times must cover.
+        """
+        ...
+
+    async def try_policy(
+        self,
+        copied: Callable[[], Awaitable[ControlCopy]],
+        choice: PolicyChoice,
+        *,
+        time_dependent: bool,
+    ) -> PolicyTrial:
+        """Return what a policy would change in the next round.
+
+        Args:
+            copied: as for ``add_times``.
+            choice: a policy that can be used.
+            time_dependent: whether its answers change as time passes.
+
+        Raises:
+            ConflictError: the replay takes too long, or died.
+        """
+        ...
