@@ -24,9 +24,11 @@ from api.edge.forwarding import Forwarder
 from api.edge.layers import Edge, Gate, instance_of
 from api.limits import Buckets
 from api.openapi import openapi_document
-from api.pages import changes, job, jobs, many_jobs, sign_in
+from api.pages import changes, fairness, job, jobs, many_jobs, rounds, sign_in, submit, words
 from api.pages import cluster as cluster_page
 from api.pages import events as events_page
+from api.pages import policies as policies_page
+from api.pages import usage as usage_page
 from api.pages.routing import problem_page
 from api.pages.static import serve_static
 from api.problems import PublicError, fault_of, field_problems, invalid_request
@@ -86,7 +88,10 @@ _SUBJECTS = (
     health,
 )
 #: Views of the page for the browser.
-_PAGES = (sign_in, jobs, many_jobs, job, cluster_page, events_page, changes)
+_PAGES = (
+    *(sign_in, jobs, many_jobs, job, cluster_page, rounds, fairness, policies_page, usage_page),
+    *(events_page, submit, words, changes),
+)
 OPENAPI_PATH = "/v1/openapi.json"
 
 

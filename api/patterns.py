@@ -25,6 +25,7 @@ ABSOLUTE_PATH: Final = r"^/[^\x00-\x1f\x7f-\x9f]*$"
 DIGEST: Final = r"^[0-9a-f]{64}$"
 IMAGE: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
 EVENT_ID: Final = r"^[0-9]*$"
+MONTH: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 EXEC_ID: Final = r"^[0-9a-f]{32}$"
 #: ATTEMPT/NODE/STREAM/OFFSET
 LOG_PLACE: Final = r"^[0-9]{1,9}/[A-Za-z0-9._-]{1,253}/(out|err)/[0-9]{1,18}$"
@@ -51,6 +52,7 @@ IN_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         DIGEST: "must be a SHA-256: 64 digits 0-9 and letters a-f",
         IMAGE: _begins_plainly("'.', '_', ':', '/', '@' and '-'"),
         EVENT_ID: "must be a whole number",
+        MONTH: "must be a month, such as 2026-08",
         EXEC_ID: "must be 32 digits 0-9 and letters a-f",
         LOG_PLACE: "must be ATTEMPT/NODE/out/OFFSET or ATTEMPT/NODE/err/OFFSET",
     }

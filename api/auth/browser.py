@@ -30,7 +30,10 @@ SESSION: Final = "session_secret"
 KEPT_S: Final = 7 * 86400
 #: First parts of the paths of pages.
 PAGES: Final = frozenset(
-    {"", "changes", "cluster", "events", "jobs", "sign-in", "sign-out", "static"}
+    {
+        *("", "changes", "cluster", "events", "fairness", "jobs", "rounds", "sign-in", "sign-out"),
+        *("policies", "static", "submit", "usage", "usage-figures", "words"),
+    }
 )
 #: Field of a form with the form key.
 FORM_KEY: Final = "form_key"

@@ -164,10 +164,13 @@ class Forwarder:
             return await client.send(self._request(client, scope, body), stream=True)
 
     def _request(self, client: httpx.AsyncClient, scope: Scope, body: bytes) -> httpx.Request:
+        headers = [pair for pair in scope["headers"] if pair[0] not in _HOP]
+        if all(name != b"accept-encoding" for name, _ in headers):  # httpx would add its own
+            headers.append((b"accept-encoding", b"identity"))
         return client.build_request(
             scope["method"],
             self._url(scope),
-            headers=[*(pair for pair in scope["headers"] if pair[0] not in _HOP), *_for(scope)],
+            headers=[*headers, *_for(scope)],
             content=body,
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -13,9 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from api.auth.browser import form_key, session_of
+from api.auth.browser import FORM_KEY, form_key, session_of
 from api.auth.roles import Principal, Role
 from api.context import context_of
+from api.pages.queries import write_query
 from api.pages.static import static_urls
 from scheduler.views.reason_words import reason_in_words, wait_in_words
 
@@ -31,10 +34,18 @@ _HEADERS: Final = {
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "referrer-policy": "same-origin",
-    "vary": "HX-Request, Cookie",
+    "vary": "Accept-Encoding, Cookie, HX-Request",
 }
 #: Views of the navigation: name -> path from the root.
-_VIEWS: Final = {"Jobs": "jobs", "Cluster": "cluster", "Events": "events"}
+_VIEWS: Final = {
+    name: name.lower()
+    for name in ("Jobs", "Cluster", "Rounds", "Fairness", "Policies", "Usage", "Events", "Submit")
+}
+#: Views that need more than a viewer's role.
+_NEEDS: Final = {"Submit": Role.USER}
+#: Pages from this size on are compressed for browsers that accept it, except those with a form: the
+#: size of a page that is compressed says something about the key in it.
+_COMPRESSED_BYTES: Final = 4096
 #: The sign beside the colour of a state.
 _SIGNS: Final = {
     "waiting": "○",
@@ -54,6 +65,9 @@ _SIGNS: Final = {
     "free": "□",
     "busy": "■",
     "out": "✕",
+    "ok": "✓",
+    "warned": "!",
+    "spent": "✕",
 }
 
 
@@ -73,7 +87,20 @@ def render(request: Request, template: str, *, status: int = 200, **values: obje
         text = "".join(found.blocks["live"](found.new_context(given)))
     else:
         text = found.render(given)
-    return HTMLResponse(text, status, headers=dict(_HEADERS))
+    return _answer(request, text, status)
+
+
+def _answer(request: Request, text: str, status: int) -> HTMLResponse:
+    body, headers = text.encode(), dict(_HEADERS)
+    if len(body) >= _COMPRESSED_BYTES and FORM_KEY not in text and _takes_gzip(request):
+        body = gzip.compress(body, compresslevel=4, mtime=0)
+        headers["content-encoding"] = "gzip"
+    return HTMLResponse(body, status, headers=headers)
+
+
+def _takes_gzip(request: Request) -> bool:
+    offers = request.headers.get("accept-encoding", "").replace(" ", "").lower().split(",")
+    return any(one == "gzip" or (one.startswith("gzip;q=") and one[7:8] == "1") for one in offers)
 
 
 def root_of(request: Request) -> str:
@@ -85,15 +112,17 @@ def _common(request: Request) -> Mapping[str, object]:
     context = context_of(request)
     principal = getattr(request.state, "principal", None)
     health = context.service.health()
+    caller = principal if isinstance(principal, Principal) else None
+    may = caller.has if caller else lambda _role: False
     return {
         "root": root_of(request),
         "here": _here(request),
-        "principal": principal if isinstance(principal, Principal) else None,
-        "may": principal.has if isinstance(principal, Principal) else lambda _role: False,
+        "principal": caller,
+        "may": may,
         "Role": Role,
         "signs_in": context.settings.auth,
         "form_key": form_key(session_of(request)),
-        "views": _VIEWS,
+        "views": {n: path for n, path in _VIEWS.items() if may(_NEEDS.get(n, Role.VIEWER))},
         "version": health.version,
         "problems": health.problems if _is_reader(principal) else (),
         "standby": not health.leading,
@@ -114,13 +143,24 @@ def _is_reader(principal: object) -> bool:
     return isinstance(principal, Principal) and principal.has(Role.VIEWER)
 
 
-def write_time(at_s: float | None) -> Markup | str:
-    """Write a time in UTC; a script adds the browser's zone, and how long ago it was."""
+def write_time(at_s: float | None, kind: str = "") -> Markup | str:
+    """Write a time in UTC; a script writes how long ago it was.
+
+    Args:
+        at_s: seconds since 1970.
+        kind: ``exact``: the script writes date and time in the browser's zone instead.
+    """
     if at_s is None or not math.isfinite(at_s) or not 0 <= at_s < 2**37:
         return ""
     moment = datetime.fromtimestamp(at_s, UTC)
     stamp, text = moment.strftime("%Y-%m-%dT%H:%M:%SZ"), moment.strftime("%Y-%m-%d %H:%M UTC")
-    return Markup('<time datetime="{}">{}</time>').format(stamp, text)
+    exact = Markup(" data-exact") if kind else ""
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, exact, text)
+
+
+def write_date(at_s: float) -> str:
+    """Write the date of a time in UTC."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}"
 
 
 def write_span(seconds: float | None) -> str:
@@ -142,6 +182,10 @@ def write_number(value: float | None) -> str:
     """Write a number in a few digits, with spaces between thousands."""
     if value is None or not math.isfinite(value):
         return ""
+    if 0 < value < 0.001:
+        return "<\N{NARROW NO-BREAK SPACE}0.001"
+    if -0.001 < value < 0:
+        return "0"
     if value == round(value) or abs(value) >= 1000:
         return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     return f"{value:.3g}"
@@ -172,6 +216,11 @@ def write_progress(job: Mapping[str, Any]) -> str:
     return write_percent(min(job["steps_done"] / total, 0.99))
 
 
+def write_count(count: int, noun: str) -> str:
+    """Write how many there are: ``1 job``, ``6 jobs``."""
+    return f"{write_number(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def write_json(value: Any) -> str:
     """Write a value as JSON for people."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
@@ -188,14 +237,21 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "time": write_time,
+        "date": write_date,
+        "moment": partial(write_time, kind="exact"),
         "span": write_span,
         "number": write_number,
         "percent": write_percent,
         "state": write_state,
         "progress": write_progress,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "count_of": write_count,
+        "query": write_query,
         "reason": reason_in_words,
         "wait": wait_in_words,
     }
+    parts: Any = made.get_template("parts.html").module
+    made.globals |= {name: getattr(parts, name) for name in ("word", "copies", "left_out")}
     return made
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
 
-from api.access import Ctx, User
+from api.access import User
 from api.answers import Answer
 from api.auth.roles import Principal
-from api.context import Context
+from api.context import Context, context_of
 from api.edge.privacy import is_private
 from api.jobs.batches import Made, count_jobs, make_submissions, read_jobs
 from api.jobs.pod_preview import pod_preview
@@ -84,7 +84,6 @@ with an earlier one under the same id.
 )
 async def submit_jobs(
     request: Request,
-    context: Ctx,
     principal: User,
     dry_run: Annotated[
         bool, Query(description="change nothing; return where it could run")
@@ -93,6 +92,39 @@ async def submit_jobs(
 ) -> Answer:
     """Take jobs in."""
     body = await _body(request)
+    small = len(await request.body()) <= _SMALL_BYTES
+    document, status = await take_jobs(
+        request, principal, body, small=small, dry_run=dry_run, key=idempotency_key or ""
+    )
+    return Answer(document, status)
+
+
+async def take_jobs(
+    request: Request,
+    principal: Principal,
+    body: Any,
+    *,
+    small: bool = False,
+    dry_run: bool,
+    key: str = "",
+) -> tuple[dict[str, Any], int]:
+    """Take jobs in, or try them.
+
+    Args:
+        request: in which they came.
+        principal: the caller.
+        body: a job, or a batch of them, as for the route.
+        small: whether it has few bytes.
+        dry_run: change nothing; return where they could run.
+        key: an id of the request, by which a repeated one is recognised; may be empty.
+
+    Returns:
+        The document of the answer, and its status.
+
+    Raises:
+        ProblemError: the body cannot be read, or its only job is refused.
+    """
+    context = context_of(request)
     _check_privacy(request, body)
     many = isinstance(body, dict) and "jobs" in body
     items = _validated_batch(body) if many else [body]
@@ -101,16 +133,16 @@ async def submit_jobs(
         most_jobs=context.settings.max_batch,
         max_body_bytes=context.settings.max_body_bytes,
     )
-    keys = None if dry_run else _keys(items, idempotency_key or "", many=many)
-    small = not many and len(await request.body()) <= _SMALL_BYTES and _is_plain(items[0])
-    made = await _made(context, principal, items, keys, aside=not small)
+    keys = None if dry_run else _keys(items, key, many=many)
+    aside = many or not small or not _is_plain(items[0])
+    made = await _made(context, principal, items, keys, aside=aside)
     if many:
         return await _batch(context, principal, made, dry_run=dry_run)
     (one,) = made
     if isinstance(one, ProblemError):
         raise one
     if dry_run:
-        return Answer(await _tried(context, principal, one))
+        return await _tried(context, principal, one), 200
     if one.job.array is not None:
         return await _batch(context, principal, made, dry_run=False)
     return await _single(context, principal, one)
@@ -202,18 +234,17 @@ def _with_code(made: Made, absent: Collection[tuple[str, str]]) -> Made | Proble
     return invalid_request([FieldProblem(field="upload", value=digest, problem=problem)])
 
 
-async def _single(context: Context, principal: Principal, made: Made) -> Answer:
+async def _single(context: Context, principal: Principal, made: Made) -> tuple[dict[str, Any], int]:
     (result,) = await context.service.submit(made.submissions, actor=principal.subject)
     if error := _refusal(result):
         raise error
-    return Answer(
-        {"job_id": result.job_id, "created": result.created}, 201 if result.created else 200
-    )
+    status = 201 if result.created else 200
+    return {"job_id": result.job_id, "created": result.created}, status
 
 
 async def _batch(
     context: Context, principal: Principal, made: Sequence[Made | ProblemError], *, dry_run: bool
-) -> Answer:
+) -> tuple[dict[str, Any], int]:
     """Answer per item; all valid jobs are submitted together."""
     answers: list[dict[str, Any]] = []
     taken: list[tuple[dict[str, Any], Submission]] = []
@@ -233,7 +264,7 @@ async def _batch(
             answer.update(job_id=result.job_id, created=result.created)
             if error := _refusal(result):
                 answer["error"] = _document(error)
-    return Answer({"jobs": answers}, 207 if any(a["error"] for a in answers) else 200)
+    return {"jobs": answers}, 207 if any(a["error"] for a in answers) else 200
 
 
 async def _fitting(

@@ -1,11 +1,14 @@
 """The ledger: worker-seconds under leases."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
+from api.auth.roles import Principal
+from api.context import Context
 from api.routing import StrictRoute
 from api.schemas.answers import UsageOfGroup, UsageOut
 from api.schemas.fields import ProjectName, QueryMoment
@@ -46,6 +49,22 @@ async def show_usage(
     is the time with a measurement. It is spread evenly over each lease; of a lease that has not
     ended it is known up to the last round.
     """
+    found = await usage_of(
+        context, principal, by=by, since_s=since_s, until_s=until_s, project=project
+    )
+    return Answer(found)
+
+
+async def usage_of(
+    context: Context,
+    principal: Principal,
+    *,
+    by: Sequence[UsageKey],
+    since_s: float | None = None,
+    until_s: float | None = None,
+    project: str | None = None,
+) -> dict[str, Any]:
+    """Return the answer to ``show_usage``; the arguments are those of the route."""
     until_s = min(context.now() if until_s is None else until_s, context.now())
     projects = principal.projects or None
     if project is not None:
@@ -56,7 +75,7 @@ async def show_usage(
         by=tuple(by),
         projects=projects,
     )
-    return Answer(await in_thread(_usage, context.store, query))
+    return await in_thread(_usage, context.store, query)
 
 
 def _usage(store: Store, query: UsageQuery) -> dict[str, Any]:

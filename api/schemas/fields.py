@@ -22,6 +22,7 @@ from api.patterns import (
     IMAGE,
     JOB_ID,
     LABEL_KEY,
+    MONTH,
     NAME,
     PRINTABLE,
     PRINTABLE_LINES,
@@ -96,6 +97,7 @@ WorkerType = Annotated[str, _text(64, WORKER_TYPE)]
 ClientId = Annotated[str, _text(200, CLIENT_ID)]
 Reason = Annotated[str, _text(500, shortest=0)]
 Line = Annotated[str, _text(200)]
+Month = Annotated[str, _text(7, MONTH)]
 Argument = Annotated[str, _text(131_071, PRINTABLE_LINES, shortest=0)]
 Variable = Annotated[str, _text(128, VARIABLE), AfterValidator(_own_variable)]
 LabelKey = Annotated[str, _text(63, LABEL_KEY)]

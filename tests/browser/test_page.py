@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,12 +14,15 @@ import pytest
 
 from api import pages
 from api.auth.browser import COOKIE
+from scheduler.store.queries import JobQuery
 
 FOLDER = Path(__file__).parent
 STATIC = Path(pages.__file__).parent / "static"
 MODULES = FOLDER / "node_modules"
 VIEWS = ["/jobs", "/jobs/{job}", "/jobs/{job}/hold", "/jobs/-/cancel", "/cluster", "/events"]
-VIEWS += ["/cluster/alpha/drain", "/jobs/nothing"]
+VIEWS += ["/cluster/alpha/drain", "/jobs/nothing", "/rounds", "/fairness", "/usage", "/words"]
+VIEWS += ["/usage-figures?by=day"]
+VIEWS += ["/policies", "/policies/alpha_fairness", "/submit", "/submit?from={job}"]
 
 
 @pytest.fixture
@@ -176,6 +180,40 @@ def test_a_forecast_comes_by_itself(look: Any, job: str) -> None:
     page.locator(".forecast p").filter(has_not_text="When it will").wait_for()
 
 
+def test_the_slider_moves_the_window_of_rounds_and_now_follows_again(look: Any, job: str) -> None:
+    page = look("/rounds")
+    page.locator(".row .running", has_text=job).wait_for()
+    page.locator(".row .planned", has_text=job).wait_for()
+    page.get_by_label("Until").focus()
+    page.keyboard.press("Home")
+    page.wait_for_url("**until=**")
+    page.get_by_text("No job held workers in this window").first.wait_for()
+    page.get_by_role("link", name="now", exact=True).click()
+    page.locator(".row .running", has_text=job).wait_for()
+    page.get_by_label("Rows").select_option("project")
+    page.wait_for_url("**by=project**")
+    page.locator(".row .running", has_text=job).wait_for()
+    assert "until" not in page.url
+
+
+def test_use_is_chosen_by_month_and_keys_and_kept_as_a_file(look: Any, job: str) -> None:
+    page = look("/usage")
+    page.get_by_label("owner").check()
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**by=owner**")
+    with page.expect_download() as loading:
+        page.get_by_role("link", name="Download as CSV").click()
+    assert re.fullmatch(r"leasehold-usage-\d{4}-\d\d\.csv", loading.value.suggested_filename)
+
+
+def test_a_word_leads_to_its_explanation(look: Any, job: str) -> None:
+    page = look("/fairness")
+    page.locator(f"#job-{job}").wait_for()
+    page.get_by_role("link", name="rho").last.click()
+    page.get_by_text("Finish-time fairness").wait_for()
+    assert page.url.endswith("/words#rho")
+
+
 # -- actions ---------------------------------------------------------------------------------------
 
 
@@ -217,6 +255,43 @@ def test_jobs_that_match_a_filter_are_cancelled_together(look: Any, scheduler: A
     statuses = {scheduler.service.store.job(one).status for one in mine}
     assert statuses == {"cancelled"}
     assert scheduler.service.store.job(other).status == "waiting"
+
+
+def test_a_job_is_tried_and_then_submitted(look: Any, scheduler: Any) -> None:
+    page = look("/submit", role="user")
+    page.get_by_label("Name", exact=True).fill("train")
+    page.get_by_label("Command", exact=True).fill("python train.py")
+    page.keyboard.press("Enter")
+    page.get_by_text("It could start now").wait_for()
+    assert scheduler.service.store.jobs(JobQuery()).rows == ()
+    assert "- train.py" in page.get_by_label("One job, or a list of jobs").input_value()
+    page.get_by_role("button", name="Submit", exact=True).first.click()
+    page.locator(".head .state").filter(has_text="waiting").wait_for()
+    page.get_by_role("link", name="Clone").click()
+    page.get_by_role("button", name="Submit", exact=True).last.click()
+    page.locator(".head .state").filter(has_text="waiting").wait_for()
+    assert len(scheduler.service.store.jobs(JobQuery()).rows) == 2
+
+
+def test_a_mistake_shows_beside_the_form_and_keeps_what_was_typed(look: Any) -> None:
+    page = look("/submit", role="user")
+    text = page.get_by_label("One job, or a list of jobs")
+    text.fill("name: train\ncolour: red\n")
+    page.get_by_role("button", name="Submit", exact=True).last.click()
+    page.get_by_text("colour", exact=True).wait_for()
+    assert text.input_value() == "name: train\ncolour: red\n"
+
+
+def test_a_policy_is_tried_and_put_in_force(look: Any, scheduler: Any, job: str) -> None:
+    page = look("/policies", role="operator")
+    page.get_by_role("link", name="alpha_fairness").click()
+    page.locator('input[name="parameter.alpha"]').fill("2")
+    page.get_by_role("button", name="Try").click()
+    page.get_by_text("1 job would hold other workers").wait_for()
+    assert scheduler.service.policy().name == "max_min_fairness"
+    page.get_by_role("button", name="Put in force").click()
+    page.get_by_role("heading", name="In force: alpha_fairness").wait_for()
+    assert scheduler.service.policy().parameters == {"alpha": "2"}
 
 
 def test_a_node_is_drained_and_returned(look: Any, scheduler: Any) -> None:

@@ -10,6 +10,7 @@ const root = body.dataset.root ?? "./";
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+const short = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 const UNITS = /** @type {const} */ ([["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]);
 
 /** @param {number} seconds */
@@ -25,9 +26,10 @@ function writeTimes() {
     const at = Date.parse(/** @type {HTMLTimeElement} */ (time).dateTime);
     if (Number.isNaN(at)) continue;
     const ago = (Date.now() - at) / 1000;
-    const text = ago < 0 ? `in ${span(-ago)}` : `${span(ago)} ago`;
+    const relative = ago < 0 ? `in ${span(-ago)}` : `${span(ago)} ago`;
+    const text = time.hasAttribute("data-exact") ? short.format(at) : relative;
     if (time.textContent !== text) time.textContent = text;
-    const title = exact.format(at);
+    const title = time.hasAttribute("data-exact") ? `${exact.format(at)}, ${relative}` : exact.format(at);
     if (time.getAttribute("title") !== title) time.setAttribute("title", title);
   }
 }
@@ -158,6 +160,32 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") moveFocus(-1);
 });
 
+// ---- the scrubber of rounds -----------------------------------------------------------------------
+
+const slider = /** @type {HTMLInputElement | null} */ (document.querySelector("form[data-scrub] input[type=range]"));
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let scrubbing;
+
+function writeSlider() {
+  const place = document.getElementById("until-words");
+  if (!slider || !place) return;
+  place.textContent = slider.value === slider.max ? "now" : short.format(Number(slider.value) * 1000);
+  slider.setAttribute("aria-valuetext", place.textContent);
+}
+
+document.addEventListener("input", (event) => event.target === slider && writeSlider());
+document.addEventListener("change", (event) => {
+  const form = event.target instanceof Element ? event.target.closest("form[data-scrub]") : null;
+  if (!(form instanceof HTMLFormElement) || (event.target instanceof HTMLInputElement && event.target !== slider)) return;
+  clearTimeout(scrubbing); // several steps by keys are one question
+  scrubbing = setTimeout(() => form.requestSubmit(), event.target === slider ? 600 : 0);
+});
+document.addEventListener("formdata", (event) => {
+  if (!slider || event.target !== slider.form) return;
+  event.formData.delete("at");
+  if (slider.value === slider.max) event.formData.delete("until"); // the window follows the present
+});
+
 // ---- start ----------------------------------------------------------------------------------------
 
 /** @type {HTMLFormElement | null} */ (document.querySelector("form[data-send]"))?.requestSubmit();
@@ -172,6 +200,7 @@ if (wanted) {
 const zoneLine = document.getElementById("zone");
 if (zoneLine) zoneLine.textContent = `times in ${zone}`;
 writeTimes();
+writeSlider();
 follow();
 setInterval(() => {
   if (document.hidden) return;

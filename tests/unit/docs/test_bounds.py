@@ -12,10 +12,11 @@ from agent.process.inheritance import MOST_PROCESSES
 from api import limits, routing
 from api.edge import layers
 from api.pages import routing as pages
-from api.pages import sign_in
+from api.pages import sign_in, submit
 from api.schemas.jobs import MOST_JOBS
 from api.settings import ApiSettings
 from leasehold.config.settings import ServerSection
+from leasehold.daemon import forecasts
 from planner.estimation import fitting
 from scheduler.control.nodes import reports
 from scheduler.control.state import nodes, owners
@@ -48,6 +49,8 @@ def rows():
      (SERVER.anonymous_rate_per_s, SERVER.anonymous_rate_burst)),
     ("wrong tokens at the sign-in of the page", (sign_in.TRIES.burst, 60 * sign_in.TRIES.per_s)),
     ("bytes of a form of the page", (pages.MOST_FORM_BYTES // MIB, pages.MOST_FIELDS)),
+    ("characters of jobs in a form of the page", (submit.MOST_TEXT,)),
+    ("policies tried at once", (1, forecasts.TRIAL_S)),
     ("streams and readers of output", (API.max_streams,)),
     ("bytes of output in memory of a reader that takes nothing", (logbook.PIECE_BYTES // KIB,)),
     ("jobs in one submission", (API.max_batch,)),
