@@ -10,8 +10,8 @@ from api.auth.roles import Role
 from api.context import context_of
 from api.pages.copying import as_command, as_curl, options
 from api.pages.rendering import render
-from api.pages.routing import action, page, parse
-from api.problems import ProblemError, fault_of
+from api.pages.routing import action, page, parse, problem_of_form
+from api.problems import ProblemError
 from api.routes.policies import details_of, known_policies, set_policy
 from api.schemas.admin import PolicyIn
 from scheduler.errors import LeaseholdError
@@ -31,7 +31,6 @@ ROWS: Final = 100
 #: Before the name of a parameter in a form.
 _PARAMETER: Final = "parameter."
 _FLAGS: Final = ("agnostic", "space_sharing")
-_SHOWN_HERE: Final = {400, 409, 422}
 
 
 async def show_policies(request: Request, principal: Principal) -> Response:  # noqa: ARG001 - of a view
@@ -68,10 +67,7 @@ async def change(request: Request, principal: Principal, form: dict[str, str]) -
             return await _show(request, principal, form, trial=trial)
         await set_policy(given, context_of(request), principal)
     except (LeaseholdError, ProblemError) as error:
-        problem = fault_of(error)
-        if problem is None or problem.status not in _SHOWN_HERE:
-            raise
-        return await _show(request, principal, form, problem=problem)
+        return await _show(request, principal, form, problem=problem_of_form(error))
     return RedirectResponse("../policies", 303)
 
 

@@ -251,7 +251,9 @@ def _environment() -> Environment:
         "wait": wait_in_words,
     }
     parts: Any = made.get_template("parts.html").module
-    made.globals |= {name: getattr(parts, name) for name in ("word", "copies", "left_out")}
+    made.globals |= {
+        name: getattr(parts, name) for name in ("word", "copies", "left_out", "refused")
+    }
     return made
 
 

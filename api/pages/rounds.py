@@ -63,7 +63,7 @@ class Window:
         now_s: the present.
         until_s: its end; None if it ends with the next round.
         notes: parts of the URL that were left out, and why.
-        name: only nodes with this in their names.
+        name: only rows with this in their names.
         after: only nodes after this one, by name.
     """
 
@@ -133,7 +133,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Holding:
     """Workers that a job holds, held, or will hold.
 
     Attributes:
@@ -167,9 +167,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A span in its row: place and width in percent, and its lane, since spans overlap."""
+    """A holding in its row: place and width in percent, and its lane, since holdings overlap."""
 
-    span: Span
+    holding: Holding
     x: float
     width: float
     lane: int
@@ -223,21 +223,21 @@ def read_window(query: QueryParams, now_s: float, round_s: float = 360.0) -> Win
 
 
 def rows_of(
-    spans: Iterable[Span], window: Window, names: Sequence[str] | None = None
+    holdings: Iterable[Holding], window: Window, names: Sequence[str] | None = None
 ) -> tuple[list[Row], bool]:
-    """Return the rows of a time line by name, and whether spans were left out.
+    """Return the rows of a time line by name, and whether some were left out.
 
     A gang has a bar for each of its nodes, so that bars are counted.
 
     Args:
-        spans: the most important first.
+        holdings: the most important first.
         window: of the time line.
-        names: exactly these rows, which may be empty; None for those that have a span.
+        names: exactly these rows, which may be empty; None for those that have a holding.
     """
-    found: dict[str, list[Span]] = {name: [] for name in names or ()}
+    found: dict[str, list[Holding]] = {name: [] for name in names or ()}
     bars, is_cut = 0, False
-    for span in spans:
-        mine = [name for name in span.groups(window.group) if names is None or name in found]
+    for one in holdings:
+        mine = [name for name in one.groups(window.group) if names is None or name in found]
         if window.name and names is None:
             mine = [name for name in mine if window.name in name]
         is_cut = bars + len(mine) > MOST_BARS
@@ -245,21 +245,21 @@ def rows_of(
             break
         bars += len(mine)
         for name in mine:
-            found.setdefault(name, []).append(span)
+            found.setdefault(name, []).append(one)
     return [_row(name, found[name], window) for name in sorted(found)], is_cut
 
 
-def _row(name: str, spans: Sequence[Span], window: Window) -> Row:
+def _row(name: str, holdings: Sequence[Holding], window: Window) -> Row:
     ends: list[float] = []
     bars: list[Bar] = []
-    for span in sorted(spans, key=lambda one: (one.begin_s, one.end_s, one.job_id)):
-        lane = next((i for i, end_s in enumerate(ends) if end_s <= span.begin_s), len(ends))
+    for held in sorted(holdings, key=lambda one: (one.begin_s, one.end_s, one.job_id)):
+        lane = next((i for i, end_s in enumerate(ends) if end_s <= held.begin_s), len(ends))
         if lane == len(ends):
-            ends.append(span.end_s)
-        ends[lane] = span.end_s
-        x = window.place(span.begin_s)
-        width = round(max(window.place(span.end_s) - x, _LEAST_WIDTH), 2)
-        bars.append(Bar(span=span, x=x, width=width, lane=lane))
+            ends.append(held.end_s)
+        ends[lane] = held.end_s
+        x = window.place(held.begin_s)
+        width = round(max(window.place(held.end_s) - x, _LEAST_WIDTH), 2)
+        bars.append(Bar(holding=held, x=x, width=width, lane=lane))
     return Row(name=name, bars=tuple(bars), lanes=max(len(ends), 1))
 
 
@@ -286,8 +286,8 @@ async def show_rounds(request: Request, principal: Principal) -> Response:
     if window.group == "project":
         jobs = {one["job_id"] for one in attempts}
         projects = await in_thread(projects_of, context, jobs)
-    spans = [*planned, *_held(attempts, projects, window)]
-    rows, is_cut = rows_of(spans, window, nodes if by_page else None)
+    holdings = [*planned, *_held(attempts, projects, window)]
+    rows, is_cut = rows_of(holdings, window, nodes if by_page else None)
     return render(
         request,
         "rounds.html",
@@ -297,7 +297,7 @@ async def show_rounds(request: Request, principal: Principal) -> Response:
         spans=tuple(SPANS),
         rows=rows,
         is_cut=is_cut or found["next_before"] is not None,
-        of_nodes=by_page and (more_nodes or window.name or window.after),
+        of_nodes=by_page and bool(more_nodes or window.name or window.after),
         next=window.url(after=nodes[-1]) if more_nodes else None,
         first=window.url(after="") if window.after else None,
         lines=list(_lines(cluster, window)) if window.is_live else [],
@@ -326,10 +326,10 @@ def _nodes(context: Context, window: Window) -> tuple[tuple[str, ...], bool]:
 
 def _held(
     attempts: Iterable[Mapping[str, Any]], projects: Mapping[str, str], window: Window
-) -> Iterator[Span]:
+) -> Iterator[Holding]:
     for one in attempts:
         ended_s = one["ended_s"]
-        yield Span(
+        yield Holding(
             job_id=one["job_id"],
             workers=len(one["workers"]),
             worker_type=one["worker_type"],
@@ -342,10 +342,10 @@ def _held(
         )
 
 
-def _planned(plan: PlanView, principal: Principal, window: Window) -> Iterator[Span]:
+def _planned(plan: PlanView, principal: Principal, window: Window) -> Iterator[Holding]:
     for one in plan.leases:
         if principal.sees(one.project) and one.ends_s > window.now_s:
-            yield Span(
+            yield Holding(
                 job_id=one.job_id,
                 workers=len(one.workers),
                 worker_type=one.worker_type,

@@ -44,6 +44,8 @@ W = TypeVar("W", bound=enum.StrEnum)
 #: Largest body of a form, and most fields.
 MOST_FORM_BYTES: Final = 2**20
 MOST_FIELDS: Final = 200
+#: Statuses of errors that a form shows itself.
+_OF_FORMS: Final = {400, 409, 413, 422}
 _log = logging.getLogger("leasehold.api")
 
 
@@ -129,6 +131,18 @@ def read_word(words: type[W], name: str, text: str) -> W:
     except ValueError:
         problem = f"must be one of {', '.join(words)}"
         raise invalid_request([FieldProblem(field=name, value=text, problem=problem)]) from None
+
+
+def problem_of_form(error: Exception) -> PublicError:
+    """Return the public form of an error that a form shows beside what was typed.
+
+    Raises:
+        Exception: the error itself, if it has a page of its own.
+    """
+    fault = fault_of(error)
+    if fault is None or fault.status not in _OF_FORMS:
+        raise error
+    return fault
 
 
 def _check_key(request: Request, form: dict[str, str]) -> None:

@@ -20,8 +20,8 @@ from api.context import context_of
 from api.jobs.conversions import ARRAY_COUNT, ARRAY_INDEX, BLOT, spec_answer
 from api.jobs.selection import visible_job
 from api.pages.rendering import render
-from api.pages.routing import action, page
-from api.problems import ProblemError, fault_of
+from api.pages.routing import action, page, problem_of_form
+from api.problems import ProblemError
 from api.routes.jobs_submit import take_jobs
 from api.threads import in_thread
 from scheduler.domain.jobs.spec import JOB_FIELDS
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 #: Most characters of jobs, and jobs with a result of their own on the page.
 MOST_TEXT: Final = 2**19
 MOST_SHOWN: Final = 20
-#: Statuses of problems that show beside the form; others have a page of their own.
-_SHOWN_HERE: Final = {400, 409, 413, 422}
 _KEY: Final = re.compile("[0-9a-f]{32}")
 #: Largest call of curl that is shown; a shell refuses longer arguments.
 _MOST_CALL: Final = 65_536
@@ -91,10 +89,7 @@ async def submit(request: Request, principal: Principal, form: dict[str, str]) -
         asked = jobs if is_trial else _with_ids(jobs, key)
         document, _ = await take_jobs(request, principal, {"jobs": asked}, dry_run=is_trial)
     except (LeaseholdError, ProblemError) as error:
-        problem = fault_of(error)
-        if problem is None or problem.status not in _SHOWN_HERE:
-            raise
-        more = getattr(error, "__notes__", ())
+        problem, more = problem_of_form(error), getattr(error, "__notes__", ())
         return _show(request, text=text, fields=fields, problem=problem, more=more, key=key)
     results = document["jobs"]
     if not is_trial and len(results) == 1 and results[0]["error"] is None:
@@ -171,11 +166,24 @@ def read_text(text: str) -> list[dict[str, Any]]:
         f"deadline is '{job['deadline']}', without a zone, which this page does not know; write "
         f"{job['deadline']}+00:00 for UTC, or a span such as 6h"
         for _, job in found
-        if _is_without_zone(job.get("deadline"))
+        if _zone_of(str(job.get("deadline", ""))) is False
     ]
     if mistakes:
         raise error_of_mistakes(mistakes)
-    return [job for job, _ in found]
+    return [_with_span(job, written) for job, written in found]
+
+
+def _with_span(job: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job whose deadline counts from its receipt, if it was written as a span.
+
+    So the same text stands for the same job, whenever it is sent.
+    """
+    text = str(written.get("deadline", ""))
+    if not text or _zone_of(text) is not None:
+        return job
+    return {name: value for name, value in job.items() if name != "deadline_s"} | {
+        "deadline_in_s": parse_span(text, name="deadline")
+    }
 
 
 def _has_aliases(text: str) -> bool:
@@ -187,11 +195,12 @@ def _has_aliases(text: str) -> bool:
         return False  # the reader says where the fault is
 
 
-def _is_without_zone(value: object) -> bool:
+def _zone_of(text: str) -> bool | None:
+    """Return whether a time names its zone; None if the text is no time, but a span."""
     try:
-        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is None
+        return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
-        return False
+        return None
 
 
 def write_yaml(job: Mapping[str, Any]) -> str:
@@ -225,16 +234,13 @@ def _without_secrets(spec: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     Its deadline is left out too, since it has been set for the other job.
     """
     notes: list[str] = []
-    made = {
-        field: _without_blots(value, field, notes)
-        for field, value in spec.items()
-        if field != "deadline_s"
-    }
-    if made.get("array_index") is not None:
-        notes.append(f"{made['name']} is an element of an array; this is that element alone")
-        made["name"] = made["name"].partition("[")[0]
-        made["env"] = {k: v for k, v in made["env"].items() if k not in {ARRAY_INDEX, ARRAY_COUNT}}
-    return made, notes
+    given = {field: value for field, value in spec.items() if field != "deadline_s"}
+    if given.get("array_index") is not None:
+        notes.append(f"{given['name']} is an element of an array; this is that element alone")
+        own = {ARRAY_INDEX, ARRAY_COUNT}
+        given["name"] = given["name"].partition("[")[0]
+        given["env"] = {name: value for name, value in given["env"].items() if name not in own}
+    return {name: _without_blots(value, name, notes) for name, value in given.items()}, notes
 
 
 async def _drop_what_is_gone(request: Request, spec: dict[str, Any], notes: list[str]) -> None:

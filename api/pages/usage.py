@@ -50,7 +50,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class MonthQuery:
     """What the URL of the view asks for.
 
     Attributes:
@@ -99,7 +99,7 @@ class Figures:
         return max((worker_s for _, worker_s in self.days), default=0.0)
 
 
-def read_wanted(query: QueryParams, now_s: float) -> Wanted:
+def read_wanted(query: QueryParams, now_s: float) -> MonthQuery:
     """Return what a URL asks for; this month without one, or with one that is still to come."""
     values, notes = read_values(query, _KINDS, most=_MOST, others=())
     since_s = month_of(now_s)[0]
@@ -109,7 +109,7 @@ def read_wanted(query: QueryParams, now_s: float) -> Wanted:
             since_s = begin_s
         else:
             notes.append(f"month '{values['month'][-1]}': give one from 1970 to this month")
-    return Wanted(
+    return MonthQuery(
         month=_name(since_s),
         since_s=since_s,
         until_s=min(month_of(since_s)[1], now_s),
@@ -130,7 +130,7 @@ def _name(at_s: float) -> str:
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m}"
 
 
-def _months(wanted: Wanted, now_s: float) -> list[str]:
+def _months(wanted: MonthQuery, now_s: float) -> list[str]:
     """Return the months to choose from, the newest first."""
     begin_s = month_of(now_s)[0]
     found: list[str] = []
@@ -193,18 +193,18 @@ async def _kept(
     _, task = kept[key]
     try:
         return cast("Figures", await asyncio.shield(task))
-    except Exception:
+    except Exception:  # a failure is not kept
         if kept.get(key, (0.0, None))[1] is task:
             del kept[key]
         raise
 
 
-async def _added_up(context: Context, principal: Principal, wanted: Wanted) -> Figures:
+async def _added_up(context: Context, principal: Principal, wanted: MonthQuery) -> Figures:
     found = await _used(context, principal, wanted)
     return await context.heavily(_figures, found, wanted, context.now())
 
 
-def _figures(found: Mapping[str, Any], wanted: Wanted, now_s: float) -> Figures:
+def _figures(found: Mapping[str, Any], wanted: MonthQuery, now_s: float) -> Figures:
     rows = found["usage"]
     by_day = UsageKey.DAY in wanted.by
     days: dict[float, float] = {}
@@ -246,7 +246,7 @@ def _write_csv(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:
     return text.getvalue()
 
 
-async def _used(context: Context, principal: Principal, wanted: Wanted) -> dict[str, Any]:
+async def _used(context: Context, principal: Principal, wanted: MonthQuery) -> dict[str, Any]:
     return await usage_of(
         context,
         principal,
@@ -268,7 +268,7 @@ def _inert(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _command(wanted: Wanted) -> str:
+def _command(wanted: MonthQuery) -> str:
     since, until = (
         f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
         for at_s in (wanted.since_s, wanted.until_s)
@@ -277,7 +277,7 @@ def _command(wanted: Wanted) -> str:
     return as_command("usage", *options(given))
 
 
-def _curl(wanted: Wanted) -> str:
+def _curl(wanted: MonthQuery) -> str:
     window = {"since_s": f"{wanted.since_s:.0f}", "until_s": f"{wanted.until_s:.0f}"}
     return as_curl("usage", {"by": wanted.by, **window, "project": wanted.project})
 

@@ -145,11 +145,22 @@ class SimulatedForecaster:
         if self._trial is not None:
             raise ConflictError("another policy is being tried; try again in a few seconds")
         self._trial = Trial()
+        # If its caller leaves, it goes on to its end: until then no other one may begin.
+        run = asyncio.create_task(self._run(self._trial, copied, choice, time_dependent))
+        run.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+        return await asyncio.shield(run)
+
+    async def _run(
+        self,
+        trial: Trial,
+        copied: Callable[[], Awaitable[ControlCopy]],
+        choice: PolicyChoice,
+        time_dependent: bool,
+    ) -> PolicyTrial:
         try:
             packed = await asyncio.to_thread((await self._input(copied)).pack)
             plain = replace(choice, parameters=dict(choice.parameters))  # a proxy is not packed
-            run = asyncio.to_thread(self._trial.run, packed, plain, time_dependent)
-            return await asyncio.shield(run)
+            return await asyncio.to_thread(trial.run, packed, plain, time_dependent)
         finally:
             self._trial = None
 

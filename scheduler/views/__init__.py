@@ -1,1 +1,1 @@
-"""Views: jobs, nodes, leases and shares as people see them, with reasons."""
+"""Jobs, nodes and shares as people see them, with reasons; jobs and times as people write them."""

@@ -11,14 +11,14 @@ import numpy as np
 from scheduler.domain.arrays import true_entries
 from scheduler.engine.tables.jobs import NONE
 
-#: Smaller received fractions are rounding.
-_LEAST = 1e-9
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import FloatArray, IntArray
+
+#: Smaller received fractions are rounding.
+_LEAST = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

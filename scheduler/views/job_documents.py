@@ -143,7 +143,7 @@ _READERS: Final[Mapping[str, Callable[[str, str], dict[str, Any]]]] = {
 
 
 def _yaml(text: str) -> list[Any]:
-    import yaml  # noqa: PLC0415 - only for files
+    import yaml  # noqa: PLC0415 - the command line starts without it
 
     # Without the C loader 1,000 jobs take seconds.
     kind = with_plain_numbers(getattr(yaml, "CSafeLoader", yaml.SafeLoader))

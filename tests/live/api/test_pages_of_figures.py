@@ -14,7 +14,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from api.pages import fairness, rounds, usage
-from api.pages.rounds import Span, Window, read_window, rows_of
+from api.pages.rounds import Holding, Window, read_window, rows_of
 from scheduler.control.facts.requests import ProjectLimits
 from scheduler.views.dues import Dues
 from scheduler.views.types import AllocationView, BudgetView, ProjectView
@@ -217,7 +217,7 @@ def test_nodes_are_found_by_name_and_shown_page_by_page(daemon: Any, monkeypatch
     second = browser.get(f"/rounds{unescape(following)}")
     assert (names(second), done in second.text) == (["gamma"], False)
     assert names(browser.get("/rounds?q=am")) == ["gamma"]
-    assert "No node has such a name" in browser.get("/rounds?q=nothing").text
+    assert "No row has such a name" in browser.get("/rounds?q=nothing").text
     past = browser.get(f"/rounds?until={int(NOW_S) + 1800}")
     assert (names(past), done in past.text) == (["alpha"], True)
 
@@ -236,7 +236,7 @@ def test_a_full_time_line_is_within_bounds(daemon: Any) -> None:
 def test_gangs_on_many_nodes_make_a_bounded_number_of_bars() -> None:
     window = Window(group="node", span="1h", now_s=7200.0, until_s=7200.0, notes=())
     nodes = tuple(f"n{i:02}" for i in range(25))
-    gang = Span(
+    gang = Holding(
         job_id="a", workers=25, worker_type="v100", nodes=nodes,
         begin_s=4000.0, end_s=5000.0, kind="ended",
     )  # fmt: skip
@@ -247,8 +247,8 @@ def test_gangs_on_many_nodes_make_a_bounded_number_of_bars() -> None:
 def test_jobs_that_overlap_have_lanes_of_their_own_and_gangs_a_bar_on_each_node() -> None:
     window = Window(group="node", span="1h", now_s=7200.0, until_s=7200.0, notes=())
 
-    def span(job: str, begin_s: float, end_s: float, *nodes: str) -> Span:
-        return Span(
+    def span(job: str, begin_s: float, end_s: float, *nodes: str) -> Holding:
+        return Holding(
             job_id=job, workers=1, worker_type="", nodes=nodes,
             begin_s=begin_s, end_s=end_s, kind="ended",
         )  # fmt: skip
@@ -259,13 +259,13 @@ def test_jobs_that_overlap_have_lanes_of_their_own_and_gangs_a_bar_on_each_node(
         span("c", 5400.0, 9000.0, "n1"),
     ]
     (first, second, third), is_cut = rows_of(spans, window, ["n1", "n2", "n3"])
-    assert [(bar.span.job_id, bar.lane, bar.x, bar.width) for bar in first.bars] == [
+    assert [(bar.holding.job_id, bar.lane, bar.x, bar.width) for bar in first.bars] == [
         ("a", 0, 0.0, 50.0),
         ("b", 1, 25.0, 75.0),
         ("c", 0, 50.0, 50.0),
     ]
     assert (first.lanes, second.lanes, third.lanes, third.bars) == (2, 1, 1, ())
-    assert [bar.span.job_id for bar in second.bars] == ["a"]
+    assert [bar.holding.job_id for bar in second.bars] == ["a"]
     assert not is_cut
 
 

@@ -79,6 +79,19 @@ def test_the_same_form_sent_again_makes_no_second_job(daemon: Any) -> None:
     assert sorted(job["name"] for job in jobs_of(daemon)) == ["b", "b", "train"]
 
 
+def test_a_deadline_as_a_span_counts_from_the_receipt_and_makes_no_second_job(daemon: Any) -> None:
+    assert read_text(JOB + "deadline: 2h\n")[0]["deadline_in_s"] == 7200.0
+    assert "deadline_s" not in read_text(JOB + "deadline: 2h\n")[0]
+    moment = read_text(JOB + "deadline: 2099-01-01T18:00+01:00\n")[0]
+    assert (moment["deadline_s"], "deadline_in_s" in moment) == (4070970000.0, False)
+    browser = daemon.browser("user")
+    key = re.search(r'name="key" value="(\w+)"', browser.get("/submit").text)[1]
+    for _ in range(2):
+        answer = browser.send("/submit", text=JOB + "deadline: 2h\n", key=key, do="submit")
+        assert answer.status_code == 303
+    assert len(jobs_of(daemon)) == 1
+
+
 def test_a_part_of_a_batch_that_was_refused_is_mended_and_sent_again(daemon: Any) -> None:
     browser = daemon.browser("user")
     key = re.search(r'name="key" value="(\w+)"', browser.get("/submit").text)[1]
@@ -209,6 +222,9 @@ def test_an_element_of_an_array_is_copied_as_a_job_of_its_own(daemon: Any) -> No
     assert "is an element of an array" in page.text
     tried = daemon.browser("user", subject="ann").send("/submit", text=text_of(page), do="check")
     assert "1 of 1 could run" in plain(tried)
+    other = daemon.browser("user", subject="bob").get(f"/submit?from={first}").text
+    assert "env.LR: its value is not shown; add it" in other
+    assert "LEASEHOLD_ARRAY" not in other
 
 
 def test_jobs_that_are_gone_are_no_dependencies_of_a_copy(daemon: Any) -> None:

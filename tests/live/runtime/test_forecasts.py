@@ -459,6 +459,29 @@ def test_a_trial_that_takes_too_long_is_stopped_and_the_next_one_goes_on(queue, 
     assert isinstance(wrong, UnknownPolicyError)
 
 
+def test_a_trial_goes_on_if_its_caller_leaves_and_no_other_one_begins_meanwhile(queue):
+    copy, clock = queue
+
+    async def copied():
+        return copy
+
+    async def story():
+        forecaster = SimulatedForecaster(clock)
+        choice = PolicyChoice(name="fifo")
+        first = asyncio.ensure_future(forecaster.try_policy(copied, choice, time_dependent=False))
+        await asyncio.wait({first}, timeout=0.1)
+        first.cancel()
+        await asyncio.wait({first})
+        with pytest.raises(ConflictError, match="another policy is being tried"):
+            await forecaster.try_policy(copied, choice, time_dependent=False)
+        while forecaster._trial is not None:  # noqa: ASYNC110 - it tells nothing of its end
+            await asyncio.sleep(0.05)
+        found = await forecaster.try_policy(copied, choice, time_dependent=False)
+        assert found.same == 1
+
+    asyncio.run(story())
+
+
 def test_a_trial_ends_with_the_scheduler(queue):
     copy, clock = queue
 

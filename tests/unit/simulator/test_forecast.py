@@ -550,16 +550,22 @@ def test_a_trial_of_the_policy_in_force_changes_nothing():
     assert try_policy(question, choice, time_dependent=False) == found
 
 
-def test_a_trial_of_a_policy_that_fails_says_why(monkeypatch):
+def break_policy(monkeypatch, broken):
+    """Let a policy fail at each question."""
+
     def fails(problem):
         raise ZeroDivisionError("boom")
 
-    broken = type("Broken", (), {"name": "broken", "time_dependent": False})()
-    broken.allocate = fails
+    policy = type("Broken", (), {"name": "broken", "time_dependent": False})()
+    policy.allocate = fails
     monkeypatch.setattr(
         "simulator.forecast.forecast.make_policy",
-        lambda name, params: broken if name == "broken" else make_policy(name, params),
+        lambda name, params: policy if name == broken else make_policy(name, params),
     )
+
+
+def test_a_trial_of_a_policy_that_fails_says_why(monkeypatch):
+    break_policy(monkeypatch, "broken")
     question = at(mixed("fifo"), 30.0)
     found = try_policy(question, PolicyChoice(name="broken"), time_dependent=False)
     assert (found.changes, found.same) == ((), 0)
@@ -582,14 +588,6 @@ def test_a_trial_on_a_cluster_in_which_nothing_happens_changes_nothing():
 def test_a_trial_beside_a_policy_that_fails_says_so(monkeypatch):
     question = at(mixed("fifo"), 30.0)
 
-    def fails(problem):
-        raise ZeroDivisionError("boom")
-
-    broken = type("Broken", (), {"name": "broken", "time_dependent": False})()
-    broken.allocate = fails
-    monkeypatch.setattr(
-        "simulator.forecast.forecast.make_policy",
-        lambda name, params: broken if name == "fifo" else make_policy(name, params),
-    )
+    break_policy(monkeypatch, "fifo")
     found = try_policy(question, PolicyChoice(name="max_throughput"), time_dependent=False)
     assert found.note.startswith("the policy in force gives no answer")
