@@ -31,6 +31,7 @@ KEPT_S: Final = 7 * 86400
 #: First parts of the paths of pages.
 PAGES: Final = frozenset(
     {
+        *("admin",),
         *("", "changes", "cluster", "events", "fairness", "jobs", "rounds", "sign-in", "sign-out"),
         *("policies", "static", "submit", "usage", "usage-figures", "words"),
     }

@@ -39,7 +39,17 @@ _HEADERS: Final = {
 #: Views of the navigation: name -> path from the root.
 _VIEWS: Final = {
     name: name.lower()
-    for name in ("Jobs", "Cluster", "Rounds", "Fairness", "Policies", "Usage", "Events", "Submit")
+    for name in (
+        "Jobs",
+        "Cluster",
+        "Rounds",
+        "Fairness",
+        "Policies",
+        "Usage",
+        "Events",
+        "Submit",
+        "Admin",
+    )
 }
 #: Views that need more than a viewer's role.
 _NEEDS: Final = {"Submit": Role.USER}
@@ -87,12 +97,13 @@ def render(request: Request, template: str, *, status: int = 200, **values: obje
         text = "".join(found.blocks["live"](found.new_context(given)))
     else:
         text = found.render(given)
-    return _answer(request, text, status)
+    return _answer(request, text, status, is_compressible="secret" not in values)
 
 
-def _answer(request: Request, text: str, status: int) -> HTMLResponse:
+def _answer(request: Request, text: str, status: int, *, is_compressible: bool) -> HTMLResponse:
     body, headers = text.encode(), dict(_HEADERS)
-    if len(body) >= _COMPRESSED_BYTES and FORM_KEY not in text and _takes_gzip(request):
+    may = is_compressible and FORM_KEY not in text and _takes_gzip(request)
+    if may and len(body) >= _COMPRESSED_BYTES:
         body = gzip.compress(body, compresslevel=4, mtime=0)
         headers["content-encoding"] = "gzip"
     return HTMLResponse(body, status, headers=headers)

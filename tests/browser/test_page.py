@@ -21,7 +21,8 @@ STATIC = Path(pages.__file__).parent / "static"
 MODULES = FOLDER / "node_modules"
 VIEWS = ["/jobs", "/jobs/{job}", "/jobs/{job}/hold", "/jobs/-/cancel", "/cluster", "/events"]
 VIEWS += ["/cluster/alpha/drain", "/jobs/nothing", "/rounds", "/fairness", "/usage", "/words"]
-VIEWS += ["/usage-figures?by=day"]
+VIEWS += ["/usage-figures?by=day", "/admin/projects", "/admin/tokens", "/admin/nodes"]
+VIEWS += ["/admin/tokens/new", "/admin/projects/vision"]
 VIEWS += ["/policies", "/policies/alpha_fairness", "/submit", "/submit?from={job}"]
 
 
@@ -292,6 +293,21 @@ def test_a_policy_is_tried_and_put_in_force(look: Any, scheduler: Any, job: str)
     page.get_by_role("button", name="Put in force").click()
     page.get_by_role("heading", name="In force: alpha_fairness").wait_for()
     assert scheduler.service.policy().parameters == {"alpha": "2"}
+
+
+def test_a_token_is_made_and_revoked(look: Any, scheduler: Any) -> None:
+    page = look("/admin/tokens")
+    page.get_by_role("link", name="New token").click()
+    page.get_by_label("subject").fill("ann")
+    page.get_by_label("role").select_option("user")
+    page.get_by_role("button", name="Make").click()
+    secret = page.get_by_label("Secret").inner_text()
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert httpx.get(f"{scheduler.url}/v1/whoami", headers=headers).json()["subject"] == "ann"
+    page.get_by_role("link", name="back to the list").click()
+    page.locator("tr", has_text="ann").get_by_role("link", name="revoke").click()
+    page.get_by_role("button", name="Revoke token").click()
+    page.locator("tr", has_text="ann").get_by_text("revoked").wait_for()
 
 
 def test_a_node_is_drained_and_returned(look: Any, scheduler: Any) -> None:
