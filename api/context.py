@@ -64,6 +64,7 @@ class Context:
         waiting: waiting requests, with their principals.
         streams: token id -> its open streams.
         codes: one-time codes for the page.
+        sent_forms: forms of pages that have made a secret, by a number of their own.
         kept_figures: question about use -> until when its answer is kept, and the answer.
         heavy: limits the computations beside the event loop.
     """
@@ -81,6 +82,7 @@ class Context:
     projects: dict[str, str] = field(default_factory=dict)
     waiting: dict[asyncio.Task[Any], Principal] = field(default_factory=dict)
     streams: Counter[str] = field(default_factory=Counter)
+    sent_forms: dict[str, None] = field(default_factory=dict)
     kept_figures: dict[Any, tuple[float, asyncio.Task[Any]]] = field(default_factory=dict)
     heavy: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, HEAVY))
 

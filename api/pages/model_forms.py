@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import enum
+import io
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
@@ -14,6 +17,8 @@ from scheduler.errors import InputError
 from scheduler.views.times import format_span, parse_moment, parse_span
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic import BaseModel
 
 
@@ -24,8 +29,8 @@ class Kind(enum.StrEnum):
     NUMBER = "number"
     FLAG = "flag"
     CHOICE = "choice"
-    LIST = "list"  #: separated by commas or spaces
-    PAIRS = "pairs"  #: NAME=NUMBER, separated by commas or spaces
+    LIST = "list"  #: separated by commas; ``none`` if an empty list differs from null
+    PAIRS = "pairs"  #: NAME=NUMBER, separated by commas
     SPAN = "span"  #: ``45s``, ``2d``
     MOMENT = "moment"  #: a span from now, or a time with its zone
 
@@ -39,6 +44,7 @@ class FormField:
         kind: how its value is written.
         help: a few words about it.
         needed: whether it must be given.
+        takes_null: whether an empty field differs from an empty list.
         choices: its values, of a choice.
         value: what the form shows at first.
     """
@@ -47,10 +53,15 @@ class FormField:
     kind: Kind
     help: str
     needed: bool
+    takes_null: bool = False
     choices: tuple[str, ...] = ()
     value: str = ""
 
 
+#: Text for an empty list, if that differs from null.
+_EMPTY = "none"
+#: Words of clauses that are about a body in JSON.
+_OF_JSON = ("null", "left out", "Unix seconds")
 #: Fields that are times -> how they are written.
 _TIMES: Mapping[str, Kind] = {"ttl_s": Kind.SPAN, "from_s": Kind.MOMENT, "until_s": Kind.MOMENT}
 
@@ -59,33 +70,40 @@ def fields_of(
     model: type[BaseModel],
     values: Mapping[str, Any] | None = None,
     *,
-    without: tuple[str, ...] = (),
+    words: Mapping[str, str] | None = None,
 ) -> list[FormField]:
     """Return the fields of a form for a body.
 
     Args:
         model: the body.
         values: what the form shows at first; texts as they were written.
-        without: fields that the form does not have.
+        words: field -> words about it, in place of the body's own.
     """
     given = values or {}
     found = []
     for name, field in model.model_fields.items():
-        if name in without:
-            continue
         kind, choices = _kind_of(name, field.annotation)
         default = None if field.default is PydanticUndefined else field.default
         found.append(
             FormField(
                 name=name,
                 kind=kind,
-                help=field.description or "",
+                help=(words or {}).get(name) or _without_json(field.description or ""),
+                takes_null=_takes_null(field.annotation),
                 needed=field.is_required(),
                 choices=choices,
-                value=write_value(given.get(name, default), kind),
+                value=write_value(
+                    given.get(name, default), kind, takes_null=_takes_null(field.annotation)
+                ),
             )
         )
     return found
+
+
+def _without_json(text: str) -> str:
+    """Return a description without its clauses that are about JSON."""
+    clauses = [part for part in text.split("; ") if not any(word in part for word in _OF_JSON)]
+    return "; ".join(clauses)
 
 
 def read_values(model: type[BaseModel], form: Mapping[str, str], *, now_s: float) -> dict[str, Any]:
@@ -106,7 +124,10 @@ def read_values(model: type[BaseModel], form: Mapping[str, str], *, now_s: float
         if kind is Kind.FLAG:
             made[name] = bool(text)
         elif text:
-            made[name] = _read(kind, name, text, now_s)
+            is_empty = kind is Kind.LIST and text == _EMPTY and _takes_null(field.annotation)
+            made[name] = [] if is_empty else _read(kind, name, text, now_s)
+        elif field.is_required():
+            continue  # the body names it
         elif kind in {Kind.LIST, Kind.PAIRS} and not _takes_null(field.annotation):
             made[name] = [] if kind is Kind.LIST else {}
         elif _takes_null(field.annotation):
@@ -114,36 +135,71 @@ def read_values(model: type[BaseModel], form: Mapping[str, str], *, now_s: float
     return made
 
 
-def write_value(value: Any, kind: Kind = Kind.TEXT) -> str:
+def write_value(value: Any, kind: Kind = Kind.TEXT, *, takes_null: bool = False) -> str:
     """Write a value as a form shows it; a text is one that was written before."""
-    if kind is Kind.SPAN and isinstance(value, float):
-        return format_span(value)
+    if isinstance(value, str):
+        return value
     if value is None or value is False:
         return ""
-    if value is True:
-        return "on"
+    if kind is Kind.SPAN:
+        return format_span(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={count:g}" for name, count in value.items())
+        value = [f"{name}={count}" for name, count in value.items()]
+    elif isinstance(value, float) and value == int(value):
+        value = int(value)
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return _write_list(map(str, value)) or (_EMPTY if takes_null else "")
+    return "on" if value is True else str(value)
 
 
 def _read(kind: Kind, name: str, text: str, now_s: float) -> Any:
     if kind is Kind.NUMBER:
         return _number(text)
     if kind is Kind.LIST:
-        return text.replace(",", " ").split()
+        return _read_list(text)
     if kind is Kind.SPAN:
         return parse_span(text, name=name)
+    if kind is Kind.MOMENT and zone_of(text) is False:
+        raise InputError(
+            f"{name} is '{text[:80]}', without a zone, which this page does not know; write "
+            f"{text[:80]}+00:00 for UTC, or a span from now such as 2h"
+        )
     if kind is Kind.MOMENT:
         return parse_moment(text, now_s=now_s, name=name)
     if kind is Kind.PAIRS:
-        pairs = [part.partition("=") for part in text.replace(",", " ").split()]
-        if wrong := next((key for key, sign, _ in pairs if not sign), None):
-            raise InputError(f"{name} has '{wrong}'; give NAME=NUMBER, such as v100=4")
-        return {key: _number(count) for key, _, count in pairs}
+        made: dict[str, Any] = {}
+        for part in _read_list(text):
+            key, sign, count = part.rpartition("=")
+            if not sign:
+                raise InputError(f"{name} has '{part[:80]}'; give NAME=NUMBER, such as v100=4")
+            if key.strip() in made:
+                raise InputError(f"{name} has '{key.strip()[:80]}' twice; give it once")
+            made[key.strip()] = _number(count)
+        return made
     return text
+
+
+def zone_of(text: str) -> bool | None:
+    """Return whether a time names its zone; None if the text is no time, but a span."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return None
+
+
+def _write_list(parts: Iterable[str]) -> str:
+    """Write texts with commas between them; one with a comma is quoted, as in CSV."""
+    made = []
+    for part in parts:
+        out = io.StringIO()
+        csv.writer(out, lineterminator="").writerow([part])
+        made.append(out.getvalue())
+    return ", ".join(made)
+
+
+def _read_list(text: str) -> list[str]:
+    rows = csv.reader([" ".join(text.splitlines())], skipinitialspace=True)
+    return [part.strip() for row in rows for part in row if part.strip()]
 
 
 def _number(text: str) -> Any:

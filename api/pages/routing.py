@@ -45,7 +45,7 @@ W = TypeVar("W", bound=enum.StrEnum)
 MOST_FORM_BYTES: Final = 2**20
 MOST_FIELDS: Final = 200
 #: Statuses of errors that a form shows itself.
-_OF_FORMS: Final = {400, 409, 413, 422}
+_OF_FORMS: Final = {400, 403, 409, 413, 422}
 _log = logging.getLogger("leasehold.api")
 
 

@@ -7,7 +7,6 @@ import re
 import secrets
 import shlex
 from collections import Counter
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -19,6 +18,7 @@ from api.auth.roles import Role
 from api.context import context_of
 from api.jobs.conversions import ARRAY_COUNT, ARRAY_INDEX, BLOT, spec_answer
 from api.jobs.selection import visible_job
+from api.pages.model_forms import zone_of
 from api.pages.rendering import render
 from api.pages.routing import action, page, problem_of_form
 from api.problems import ProblemError
@@ -166,7 +166,7 @@ def read_text(text: str) -> list[dict[str, Any]]:
         f"deadline is '{job['deadline']}', without a zone, which this page does not know; write "
         f"{job['deadline']}+00:00 for UTC, or a span such as 6h"
         for _, job in found
-        if _zone_of(str(job.get("deadline", ""))) is False
+        if zone_of(str(job.get("deadline", ""))) is False
     ]
     if mistakes:
         raise error_of_mistakes(mistakes)
@@ -179,7 +179,7 @@ def _with_span(job: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any
     So the same text stands for the same job, whenever it is sent.
     """
     text = str(written.get("deadline", ""))
-    if not text or _zone_of(text) is not None:
+    if not text or zone_of(text) is not None:
         return job
     return {name: value for name, value in job.items() if name != "deadline_s"} | {
         "deadline_in_s": parse_span(text, name="deadline")
@@ -193,14 +193,6 @@ def _has_aliases(text: str) -> bool:
         return any(isinstance(event, yaml.AliasEvent) for event in events)
     except yaml.YAMLError:
         return False  # the reader says where the fault is
-
-
-def _zone_of(text: str) -> bool | None:
-    """Return whether a time names its zone; None if the text is no time, but a span."""
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return None
 
 
 def write_yaml(job: Mapping[str, Any]) -> str:

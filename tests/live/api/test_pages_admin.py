@@ -32,10 +32,10 @@ def shown(page: Any) -> str:
 @pytest.mark.parametrize(
     ("role", "projects", "sections"),
     [
-        ("viewer", (), ["projects", "reservations", "webhooks"]),
-        ("user", ("vision",), ["projects", "reservations", "webhooks"]),
+        ("viewer", (), ["projects", "reservations", "webhooks", "nodes"]),
+        ("user", ("vision",), ["projects", "reservations", "webhooks", "nodes"]),
         ("operator", (), ["projects", "reservations", "webhooks", "nodes"]),
-        ("operator", ("vision",), ["projects", "reservations", "webhooks"]),
+        ("operator", ("vision",), ["projects", "reservations", "webhooks", "nodes"]),
         ("admin", (), ["projects", "reservations", "webhooks", "nodes", "tokens"]),
     ],
 )
@@ -52,6 +52,10 @@ def test_a_token_is_made_shown_once_and_revoked(daemon: Any) -> None:
     page = browser.send("/admin/tokens/new", **form)
     secret = shown(page)
     assert "content-encoding" not in page.headers
+    once = {"once": "1" * 32}
+    twice = [browser.send("/admin/tokens/new", subject="bob", role="user", **once) for _ in "ab"]
+    assert [one.status_code for one in twice] == [200, 409]
+    assert sum(row.subject == "bob" for row in daemon.service.store.tokens()) == 1
     row = next(row for row in daemon.service.store.tokens() if row.subject == "ann")
     assert (row.role, row.projects) == ("user", ("speech", "vision"))
     assert row.expires_s == pytest.approx(NOW_S + 2 * 86400)
@@ -59,7 +63,10 @@ def test_a_token_is_made_shown_once_and_revoked(daemon: Any) -> None:
     assert caller.get("/v1/whoami").json()["subject"] == "ann"
     listed = browser.get("/admin/tokens")
     assert secret not in listed.text
-    assert "Nobody can use it any more" in browser.get(f"/admin/tokens/{row.token_id}/revoke").text
+    asked = plain(browser.get(f"/admin/tokens/{row.token_id}/revoke"))
+    assert "It is of ann, with role user, confined to speech, vision." in asked
+    assert browser.get("/admin/tokens/nothing/revoke").status_code == 404
+    assert "ann" not in browser.get("/admin/tokens?q=root").text
     answer = browser.send(f"/admin/tokens/{row.token_id}/revoke")
     assert (answer.status_code, answer.headers["location"]) == (303, "../../tokens")
     assert caller.get("/v1/whoami").status_code == 401
@@ -88,7 +95,7 @@ def test_limits_of_a_project_are_set_and_shown_and_kept_if_they_cannot_be_read(
         "max_workers_of": "v100=8, a100=4",
         "inner_policy": "fifo",
         "idle_quota": "lend",
-        "entities": "nlp asr",
+        "entities": "nlp, asr",
         "budget_gpu_hours": "500",
     }
     answer = browser.send("/admin/projects/vision", **form)
@@ -105,8 +112,16 @@ def test_limits_of_a_project_are_set_and_shown_and_kept_if_they_cannot_be_read(
     assert (again.status_code, 'value="v100"' in again.text) == (422, True)
     assert "give NAME=NUMBER" in plain(again)
     assert "weight" in plain(browser.send("/admin/projects/vision", weight="much"))
-    cleared = browser.send("/admin/projects/vision", weight="1", inner_policy="fairness")
-    assert cleared.status_code in {303, 422}
+    assert 'name="entities" value=""' in again.text
+    cleared = browser.send(
+        "/admin/projects/vision", weight="1", inner_policy="fairness", idle_quota="keep"
+    )
+    assert cleared.status_code == 303
+    limits = daemon.service.projects()[0].limits
+    assert (limits.max_workers, dict(limits.max_workers_of), limits.entities) == (None, {}, None)
+    for name in ("a%20b", "%0A", "x" * 64):
+        assert browser.get(f"/admin/projects/{name}").status_code == 422
+        assert browser.send(f"/admin/projects/{name}", weight="1").status_code == 422
 
 
 def test_workers_are_reserved_and_given_back(daemon: Any) -> None:
@@ -115,6 +130,10 @@ def test_workers_are_reserved_and_given_back(daemon: Any) -> None:
     late = browser.send("/admin/reservations/new", **form, from_s="soon", until_s="3h")
     assert "from_s is 'soon'" in plain(late)
     assert 'name="worker_type" value="v100"' in late.text
+    zoneless = browser.send(
+        "/admin/reservations/new", **form, from_s="2027-01-15T18:00", until_s="3h"
+    )
+    assert "without a zone" in plain(zoneless)
     made = browser.send("/admin/reservations/new", **form, from_s="1h", until_s="3h")
     assert made.headers["location"] == "../reservations"
     (rule,) = [one.reservation for one in daemon.service.reservations()]
@@ -128,9 +147,9 @@ def test_workers_are_reserved_and_given_back(daemon: Any) -> None:
 
 def test_a_webhook_is_registered_tested_and_deleted(daemon: Any) -> None:
     browser = daemon.browser("user", subject="ann", projects=("vision",))
-    form = {"name": "chat", "url": "https://example.com/hook", "on": "job_failed job_completed"}
+    form = {"name": "chat", "url": "https://example.com/hook", "on": "job_failed, job_completed"}
     refused = browser.send("/admin/webhooks/new", **form, template="json")
-    assert refused.status_code == 403
+    assert (refused.status_code, "https://example.com/hook" in refused.text) == (403, True)
     page = browser.send("/admin/webhooks/new", **form, project="vision", template="slack")
     secret = shown(page)
     listed = browser.get("/admin/webhooks").text
@@ -159,6 +178,8 @@ def test_workers_beyond_the_approved_ones_are_approved(daemon: Any, monkeypatch:
     assert (answer.status_code, answer.headers["location"]) == (303, "../../nodes")
     assert daemon.service.approved["alpha"] == {"v100": 8, "a100": 1}
     assert browser.get("/admin/nodes/nothing/workers").status_code == 404
+    empty = browser.send("/admin/nodes/alpha/workers", workers=" ")
+    assert (empty.status_code, "workers" in plain(empty)) == (422, True)
     secret = shown(daemon.browser("admin").send("/admin/nodes/new", ttl_s="1h", node="beta"))
     assert secret.startswith("lh")
 
@@ -170,8 +191,33 @@ def test_the_fields_of_a_form_are_those_of_the_body() -> None:
     (ttl,) = [one for one in fields_of(EnrolmentIn) if one.name == "ttl_s"]
     assert (ttl.kind.value, ttl.value) == ("span", "1h00m")
     assert write_value({"v100": 4}) == "v100=4"
-    given = read_values(ProjectIn, {"max_workers_of": "v100=4 a100=x"}, now_s=0.0)
-    assert given["max_workers_of"] == {"v100": 4, "a100": "x"}
+    given = read_values(ProjectIn, {"max_workers_of": "a100 80GB=4, k80=x"}, now_s=0.0)
+    assert given["max_workers_of"] == {"a100 80GB": 4, "k80": "x"}
     assert given["entities"] is None
-    with pytest.raises(InputError, match="gives? NAME=NUMBER"):
+    with pytest.raises(InputError, match="give NAME=NUMBER"):
         read_values(ProjectIn, {"max_workers_of": "v100"}, now_s=0.0)
+
+
+@pytest.mark.parametrize("entities", [None, (), ("nlp",)])
+def test_a_form_that_is_sent_unchanged_changes_nothing(
+    daemon: Any, entities: tuple[str, ...] | None
+) -> None:
+    limits: dict[str, Any] = {
+        "weight": 1234567.25,
+        "max_workers_of": {"a100 80GB": 3},
+        "entities": None if entities is None else list(entities),
+        "job_types": ["resnet*", 'BERT (batch 32, 512 tokens) "x"'],
+        "budget_usd": 0.1 + 0.2,
+        "budget_warning": 0.8125,
+    }
+    assert daemon.caller("operator").put("/v1/projects/vision", json=limits).status_code == 200
+    before = daemon.service.projects()[0].limits
+    browser = daemon.browser("operator")
+    page = browser.get("/admin/projects/vision").text.split("<form")[-1]
+    fields = {
+        name: unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', page)
+    }
+    fields |= dict(re.findall(r'name="(\w+)">.*?<option selected>(\w+)<', page))
+    del fields["form_key"]
+    assert browser.send("/admin/projects/vision", **fields).status_code == 303
+    assert daemon.service.projects()[0].limits == before
