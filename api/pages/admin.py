@@ -32,7 +32,7 @@ from api.threads import in_thread
 from scheduler.errors import LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from pydantic import BaseModel
     from starlette.requests import Request
@@ -255,7 +255,7 @@ ACTIONS: Final = {
         name=_HOOK,
         effect="It sends again at once, from the first event that was not sent.",
         do=lambda request, context, principal, name: webhooks.resume_webhook(
-            name, WebhookResumeIn(), context, principal, _project(request)
+            name, WebhookResumeIn(skip=False), context, principal, _project(request)
         ),
         role=Role.USER,
         everywhere=False,
@@ -329,7 +329,7 @@ async def show_webhooks(request: Request, principal: Principal) -> Response:
 async def show_tokens(request: Request, principal: Principal) -> Response:
     """Show tokens, without their secrets; those that can be used first, people's before agents'."""
     now_s = context_of(request).now()
-    rows = await in_thread(context_of(request).store.tokens)
+    rows = list(await in_thread(context_of(request).store.tokens))
     ended = {row.token_id for row in rows if row.revoked_s or (row.expires_s or now_s) < now_s}
     rows = [row for row in rows if _wanted(request, row.subject, row.token_id, row.role)]
     machines = {Role.AGENT.value, Role.METRICS.value}
@@ -360,7 +360,12 @@ SECTIONS: Final = {
 
 
 def _show(
-    request: Request, principal: Principal, section: str, rows: Any, **values: object
+    request: Request,
+    principal: Principal,
+    section: str,
+    rows: Any,
+    *,
+    ended: Collection[str] = (),
 ) -> Response:
     def may(role: Role, *, everywhere: bool = True) -> bool:
         return principal.has(role) and not (everywhere and principal.projects)
@@ -375,7 +380,7 @@ def _show(
         more=max(len(rows) - ROWS, 0),
         name=request.query_params.get("q", "").strip(),
         may_do=may,
-        **{"ended": frozenset()} | values,
+        ended=ended,
     )
 
 
