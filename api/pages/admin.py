@@ -20,6 +20,7 @@ from api.pages.routing import action, page, parse, problem_of_form
 from api.problems import (
     FieldProblem,
     ProblemError,
+    PublicError,
     field_problems,
     invalid_request,
     not_found,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from api.answers import Answer
     from api.auth.roles import Principal
     from api.context import Context
-    from api.problems import PublicError
 
     #: Does what a form says: the context, its caller, the body, the name in the path -> the answer.
     Make = Callable[[Context, Principal, Any, str], Awaitable[Answer]]
@@ -51,6 +51,9 @@ _NODE: Final = TypeAdapter(NodeName)
 _HOOK: Final = TypeAdapter(Name)
 #: Forms that were sent and made a secret; a page that is loaded again sends its form again.
 MOST_SENT: Final = 1000
+_SENT: Final = PublicError(
+    status=409, detail="this form was sent before, and made what it says; look at the list"
+)
 #: Rows of one table.
 ROWS: Final = 200
 
@@ -171,11 +174,11 @@ FORMS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAction:
-    """An action on one thing, after a page that says what it does.
+    """An action on one thing, after a page that tells its effect.
 
     Attributes:
         section: to which it leads back.
-        effect: what it does, in words.
+        effect: its effect, in words.
         do: calls the route.
         role: the least role.
         everywhere: whether a token that is confined to projects is refused.
@@ -420,11 +423,8 @@ def form_action(path: str) -> Any:
         context, name = context_of(request), request.path_params.get("name", "")
         _check_name(request, form.name)
         once = given.get("once", "")[:64] if form.shown_once else ""
-        try:
-            if once:
-                _take_once(context, once)
-        except ProblemError as error:
-            return _show_form(request, form, given, problem=problem_of_form(error))
+        if once and _was_sent(context, once):
+            return _show_form(request, form, given, problem=_SENT)
         try:
             values = read_values(form.model, given, now_s=context.now())
             answer = await form.make(context, principal, parse(form.model, values), name)
@@ -448,19 +448,14 @@ def form_action(path: str) -> Any:
     return act
 
 
-def _take_once(context: Context, once: str) -> None:
-    """Note that a form which makes a secret is sent; a second time is refused.
-
-    Raises:
-        ProblemError: it was sent before.
-    """
+def _was_sent(context: Context, once: str) -> bool:
+    """Note that a form which makes a secret is sent; return whether it was sent before."""
     if once in context.sent_forms:
-        raise ProblemError(
-            409, "this form was sent before, and made what it says; look at the list"
-        )
+        return True
     context.sent_forms[once] = None
     if len(context.sent_forms) > MOST_SENT:
         del context.sent_forms[next(iter(context.sent_forms))]
+    return False
 
 
 def _show_form(
