@@ -65,7 +65,7 @@ class Context:
         streams: token id -> its open streams.
         codes: one-time codes for the page.
         sent_forms: forms of pages that have made a secret, by a number of their own.
-        kept_figures: question about use -> until when its answer is kept, and the answer.
+        kept_answers: question of a page -> until when its answer is kept, and the answer.
         heavy: limits the computations beside the event loop.
     """
 
@@ -83,7 +83,7 @@ class Context:
     waiting: dict[asyncio.Task[Any], Principal] = field(default_factory=dict)
     streams: Counter[str] = field(default_factory=Counter)
     sent_forms: dict[str, None] = field(default_factory=dict)
-    kept_figures: dict[Any, tuple[float, asyncio.Task[Any]]] = field(default_factory=dict)
+    kept_answers: dict[Any, tuple[float, asyncio.Task[Any]]] = field(default_factory=dict)
     heavy: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, HEAVY))
 
     @property

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from api.context import context_of
 from api.pages.copying import as_command, as_curl, options
+from api.pages.kept import kept
 from api.pages.queries import read_values, write_query
 from api.pages.rendering import render
 from api.pages.routing import page
@@ -24,7 +24,7 @@ from scheduler.control.state.budget_state import month_of
 from scheduler.store.usage import DAY_S, UsageKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 #: Months that the view offers, and rows of its table.
 MONTHS: Final = 12
 ROWS: Final = 100
-#: Seconds for which figures are kept, and the most that are.
+#: Seconds for which figures are kept.
 KEPT_S: Final = 60.0
-MOST_KEPT: Final = 50
 _BY: Final = (UsageKey.PROJECT.value, UsageKey.WORKER_TYPE.value)
 _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
     "by": TypeAdapter(UsageKey),
@@ -166,8 +165,8 @@ async def show_figures(request: Request, principal: Principal) -> Response:
     """Show the use of a month. Adding up 100,000 leases takes a second, so answers are kept."""
     context = context_of(request)
     wanted = read_wanted(request.query_params, context.now())
-    key = wanted.month, wanted.by, wanted.project, principal.projects
-    figures = await _kept(context, key, lambda: _added_up(context, principal, wanted))
+    key = "usage", wanted.month, wanted.by, wanted.project, principal.projects
+    figures = await kept(context, key, lambda: _added_up(context, principal, wanted), for_s=KEPT_S)
     return render(
         request,
         "usage_figures.html",
@@ -177,26 +176,6 @@ async def show_figures(request: Request, principal: Principal) -> Response:
         figures=figures,
         download=f"usage/usage.csv{write_query(wanted.query)}",
     )
-
-
-async def _kept(
-    context: Context, key: Hashable, add_up: Callable[[], Coroutine[Any, Any, Figures]]
-) -> Figures:
-    """Return figures that are fresh enough; questions of the same moment share one answer."""
-    kept, loop_s = context.kept_figures, asyncio.get_running_loop().time()
-    for old in [one for one, (until_s, _) in kept.items() if until_s <= loop_s]:
-        del kept[old]
-    if key not in kept:
-        if len(kept) >= MOST_KEPT:
-            del kept[next(iter(kept))]
-        kept[key] = loop_s + KEPT_S, asyncio.create_task(add_up())
-    _, task = kept[key]
-    try:
-        return cast("Figures", await asyncio.shield(task))
-    except Exception:  # a failure is not kept
-        if kept.get(key, (0.0, None))[1] is task:
-            del kept[key]
-        raise
 
 
 async def _added_up(context: Context, principal: Principal, wanted: MonthQuery) -> Figures:

@@ -101,7 +101,7 @@ def test_figures_are_kept_for_a_while_by_what_their_reader_may_see(
             daemon.browser(role, projects=projects).get("/usage-figures")
     assert [query.projects for query in asked] == [None, frozenset({"vision"})]
     monkeypatch.setattr(usage, "KEPT_S", -1.0)
-    daemon.app.state.context.kept_figures.clear()
+    daemon.app.state.context.kept_answers.clear()
     for _ in range(2):
         daemon.browser("viewer").get("/usage-figures")
     assert len(asked) == 4
