@@ -138,6 +138,7 @@ def job_answer(
     live: LiveJob | None,
     *,
     ran_s: float = 0.0,
+    since_s: float | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a job's answer: its row, updated by its live state.
@@ -146,11 +147,13 @@ def job_answer(
         row: as stored.
         live: of a job that has not ended.
         ran_s: seconds for which it has held workers.
+        since_s: since when it has its status; by default since its submission or its end.
         spec: its specification as the reader may see it, if the answer has one.
     """
     stored = values_of(JobOut, row)
     answer = stored | _NO_LEASE | stored
     answer["ran_s"] = ran_s
+    answer["since_s"] = row.finished_s or since_s or row.submitted_s
     if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
         answer["total_steps"] = None  # the stored value stands for an unnamed run time
     if live is not None:

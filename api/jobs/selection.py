@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from api.jobs.conversions import attempt_answer, job_answer
+from api.jobs.conversions import attempt_answer, job_answer, spec_answer
 from api.problems import not_found
 from api.threads import in_thread
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.store.filters import FILTERS, JobFilter
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobQuery
+from scheduler.views.history_kinds import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +23,20 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Store
     from scheduler.store.queries import AttemptQuery, JobPage
 
+    #: Job -> the times of its answer.
+    Times = Mapping[str, Mapping[str, Any]]
+
 #: Jobs with a cached project.
 MOST_PROJECTS = 100_000
+#: Lines of history that come with another status of a job.
+_CHANGES_OF_STATUS = (
+    EventKind.JOB_SUBMITTED,
+    EventKind.JOB_HELD,
+    EventKind.JOB_RELEASED,
+    EventKind.JOB_REQUEUED,
+    EventKind.LEASE_GRANTED,
+    EventKind.LEASE_ENDED,
+)
 #: Jobs that have not ended.
 ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD)
 
@@ -85,19 +98,34 @@ async def page_of_jobs(
     context: Context, query: JobQuery
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return the jobs of a page as answers, and the cursor of the next page."""
-    page, ran = await in_thread(_page, context.store, query, context.now())
+    page, times = await in_thread(_page, context.store, query, context.now())
     live = context.service.live([row.job_id for row in page.rows if row.finished_s is None])
-    jobs = [
-        job_answer(row, live.get(row.job_id), ran_s=ran.get(row.job_id, 0.0)) for row in page.rows
-    ]
+    jobs = [job_answer(row, live.get(row.job_id), **times[row.job_id]) for row in page.rows]
     return jobs, page.next_cursor
 
 
-def _page(store: Store, query: JobQuery, now_s: float) -> tuple[JobPage, Mapping[str, float]]:
-    """Return a page of jobs, and how long those that began have held workers."""
+def _page(store: Store, query: JobQuery, now_s: float) -> tuple[JobPage, Times]:
     page = store.jobs(query)
-    begun = [row.job_id for row in page.rows if row.attempts]
-    return page, store.run_times(begun, now_s=now_s)
+    return page, _times(store, page.rows, now_s)
+
+
+def _times(store: Store, rows: Iterable[JobRow], now_s: float) -> Times:
+    """Return for each job how long it has held workers, and since when it has its status."""
+    rows = list(rows)
+    ran = store.run_times([row.job_id for row in rows if row.attempts], now_s=now_s)
+    active = [row.job_id for row in rows if row.finished_s is None]
+    since = store.newest_times(active, _CHANGES_OF_STATUS)
+    return {
+        row.job_id: {"ran_s": ran.get(row.job_id, 0.0), "since_s": since.get(row.job_id)}
+        for row in rows
+    }
+
+
+async def answer_of_job(context: Context, row: JobRow, principal: Principal) -> dict[str, Any]:
+    """Return a job's answer with its specification."""
+    times = await in_thread(_times, context.store, [row], context.now())
+    live = context.service.live([row.job_id]).get(row.job_id)
+    return job_answer(row, live, **times[row.job_id], spec=spec_answer(row, principal))
 
 
 async def attempts_of(context: Context, job_id: str) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse
 
 from api.auth.roles import Role
 from api.context import context_of
-from api.jobs.conversions import event_answer, explanation_answer, job_answer, spec_answer
-from api.jobs.selection import attempts_of, visible_job
+from api.jobs.conversions import event_answer, explanation_answer
+from api.jobs.selection import answer_of_job, attempts_of, visible_job
 from api.pages.rendering import render, write_json
 from api.pages.routing import action, page, parse, read_reason, read_word
 from api.routes.jobs_act import act_on_job
@@ -60,9 +60,7 @@ async def show_job(request: Request, principal: Principal) -> Response:
     """Show a job."""
     context, job_id = context_of(request), request.path_params["job_id"]
     row = await visible_job(context, principal, job_id)
-    live = context.service.live([job_id]).get(job_id)
-    ran = await in_thread(context.store.run_times, [job_id], now_s=context.now())
-    job = job_answer(row, live, ran_s=ran.get(job_id, 0.0), spec=spec_answer(row, principal))
+    job = await answer_of_job(context, row, principal)
     explanation = await context.service.explain(row, forecast=False)
     attempts = await attempts_of(context, job_id)
     lines = await in_thread(

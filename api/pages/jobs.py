@@ -9,16 +9,19 @@ from pydantic import TypeAdapter
 
 from api.context import context_of
 from api.jobs.selection import page_of_jobs, values_of, visible_projects
+from api.pages.copying import as_command, as_curl, options
+from api.pages.kept import kept
 from api.pages.queries import read_values, write_query
 from api.pages.rendering import render
 from api.pages.routing import page
 from api.schemas.fields import JobId
 from api.schemas.filters import kind_of
+from api.threads import in_thread
 from scheduler.control.facts.requests import JobAction
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import InputError, UnstorableError
 from scheduler.store.filters import FILTERS, JobFilter
-from scheduler.store.queries import JobOrder, JobQuery
+from scheduler.store.queries import JobKey, JobOrder, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +32,11 @@ if TYPE_CHECKING:
 
     from api.auth.roles import Principal
 
-#: Jobs of one page.
+#: Jobs of one page, and groups of the list of groups.
 ROWS: Final = 50
+MOST_GROUPS: Final = 200
+#: Seconds for which groups are kept: counting 100,000 jobs takes a part of a second.
+KEPT_S: Final = 5.0
 #: Name in the URL -> form of its values.
 _KINDS: Final = {one.name: TypeAdapter(kind_of(one)) for one in FILTERS} | {"q": TypeAdapter(JobId)}
 _MOST: Final = {one.name: one.most or 1 for one in FILTERS} | {"q": 1}
@@ -54,6 +60,7 @@ class Wanted:
         called: the beginning of an id, or a name; empty for none.
         labels: labels that a job must have.
         sort: the order; ``-`` before it puts the largest first.
+        group: by what jobs are counted; None: they are listed.
         cursor: of the page; None for the first one.
         notes: parts of the URL that were left out, and why.
     """
@@ -62,13 +69,14 @@ class Wanted:
     called: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     sort: str = "-submitted"
+    group: JobKey | None = None
     cursor: str | None = None
     notes: tuple[str, ...] = ()
 
     def url(self, **changes: Any) -> str:
         """Return the relative URL of the view with some parts changed; from its first page on."""
         parts: dict[str, Any] = {**self.filters, "q": self.called, "sort": self.sort}
-        parts["label"] = self.label_texts
+        parts |= {"label": self.label_texts, "group": self.group or ""}
         parts |= changes
         if parts["sort"] == "-submitted":
             del parts["sort"]
@@ -123,18 +131,23 @@ class Wanted:
 
 def read_wanted(query: QueryParams) -> Wanted:
     """Return what a URL asks for; what cannot be read is left out, and noted."""
-    values, notes = read_values(query, _KINDS, most=_MOST, others=("label", "sort", "cursor"))
+    values, notes = read_values(query, _KINDS, most=_MOST, others=("label", "sort", "group", "cursor"))
     filters = {one.name: values[one.name] for one in FILTERS}
     called = values["q"]
     sort = query.get("sort", "-submitted")
     if sort.removeprefix("-") not in set(JobOrder):
         notes.append(f"sort '{sort[:60]}': must be one of {', '.join(JobOrder)}")
         sort = "-submitted"
+    group = query.get("group", "")
+    if group and group not in set(JobKey):
+        notes.append(f"group '{group[:60]}': must be one of {', '.join(JobKey)}")
+        group = ""
     return Wanted(
         filters=filters,
         called=called[-1] if called else "",
         labels=_labels(query.getlist("label"), notes),
         sort=sort,
+        group=JobKey(group) if group else None,
         cursor=query.get("cursor", "")[:2000] or None,
         notes=tuple(notes),
     )
@@ -153,10 +166,61 @@ def _labels(given: list[str], notes: list[str]) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Jobs that have a project, an owner or a type in common.
+
+    Attributes:
+        value: which.
+        counts: status -> jobs.
+    """
+
+    value: str
+    counts: Mapping[JobStatus, int]
+
+    @property
+    def total(self) -> int:
+        """All its jobs."""
+        return sum(self.counts.values())
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Its place in the list: those with many active jobs first."""
+        return -sum(self.counts.get(JobStatus(one), 0) for one in _ACTIVE), -self.total, self.value
+
+
 async def show_jobs(request: Request, principal: Principal) -> Response:
-    """Show a page of jobs."""
-    context = context_of(request)
+    """Show a page of jobs, or how many jobs groups of them have."""
     wanted = read_wanted(request.query_params)
+    if wanted.group is None:
+        return await _show_list(request, principal, wanted)
+    groups = await kept(
+        context_of(request),
+        ("groups", wanted.group, wanted.url(), principal.projects),
+        lambda: _groups(request, principal, wanted),
+        for_s=KEPT_S,
+    )
+    return _show(
+        request,
+        principal,
+        wanted,
+        groups=groups[:MOST_GROUPS],
+        statuses=[one for one in JobStatus if any(one in group.counts for group in groups)],
+        more=max(len(groups) - MOST_GROUPS, 0),
+    )
+
+
+async def _groups(request: Request, principal: Principal, wanted: Wanted) -> list[Group]:
+    where = wanted.where(principal)
+    if where is None or wanted.group is None:
+        return []
+    found = await in_thread(context_of(request).store.count_jobs, where, wanted.group)
+    groups = (Group(value=value, counts=counts) for value, counts in found.items())
+    return sorted(groups, key=lambda group: group.place)
+
+
+async def _show_list(request: Request, principal: Principal, wanted: Wanted) -> Response:
+    context = context_of(request)
     where = wanted.where(principal)
     jobs: list[dict[str, Any]] = []
     next_cursor, notes = None, list(wanted.notes)
@@ -178,18 +242,47 @@ async def show_jobs(request: Request, principal: Principal) -> Response:
                 where=where, order=query.order, descending=query.descending, limit=ROWS
             )
             jobs, next_cursor = await page_of_jobs(context, first)
+    waiting = [job["job_id"] for job in jobs if job["status"] == JobStatus.WAITING]
+    return _show(
+        request,
+        principal,
+        wanted,
+        jobs=jobs,
+        starts=context.service.starts(waiting),
+        next=next_cursor,
+        notes=notes,
+    )
+
+
+def _show(request: Request, principal: Principal, wanted: Wanted, **values: object) -> Response:
+    service = context_of(request).service
+    command, curl = _copies(wanted)
     return render(
         request,
         "jobs.html",
         view="Jobs",
-        jobs=jobs,
-        next=next_cursor,
         wanted=wanted,
-        notes=notes,
+        keys=tuple(JobKey),
         tabs=_TABS,
         actions=tuple(JobAction),
-        cluster=context.service.cluster() if context.service.health().leading else None,
+        cluster=service.cluster() if service.health().leading and not principal.projects else None,
+        command=command,
+        curl=curl,
+        **{"notes": wanted.notes, "groups": None} | values,
     )
+
+
+def _copies(wanted: Wanted) -> tuple[str, str]:
+    """Return the command and the call that list the same jobs; empty if there is none."""
+    sort = "" if wanted.sort == "-submitted" else wanted.sort
+    rest = {"label": tuple(wanted.label_texts), "sort": sort}
+    curl = as_curl("jobs", {**wanted.filters, "called": wanted.called, **rest})
+    if wanted.called or any("," in value for values in wanted.filters.values() for value in values):
+        return "", curl  # the command has no such filter, and takes values with commas between them
+    filters = {
+        one.flag.removeprefix("--"): ",".join(wanted.filters[one.name]) for one in FILTERS
+    }
+    return as_command("jobs", *options({**filters, **rest})), curl
 
 
 ROUTES: Final = (page("/", show_jobs), page("/jobs", show_jobs))

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Path, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
-from api.jobs.conversions import event_answer, explanation_answer, job_answer, spec_answer
+from api.jobs.conversions import event_answer, explanation_answer
 from api.jobs.selection import (
+    answer_of_job,
     attempts_of,
     page_of_jobs,
     values_of,
@@ -89,10 +90,7 @@ async def get_job(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
     others see `***` in their place.
     """
     row = await visible_job(context, principal, job_id)
-    live = context.service.live([job_id]).get(job_id)
-    ran = await in_thread(context.store.run_times, [job_id], now_s=context.now())
-    spec = spec_answer(row, principal)
-    return Answer(job_answer(row, live, ran_s=ran.get(job_id, 0.0), spec=spec))
+    return Answer(await answer_of_job(context, row, principal))
 
 
 @router.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import multiprocessing
 import os
@@ -11,7 +12,7 @@ import threading
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler.control.jobs.submit import names_of
 from scheduler.errors import ConflictError, LeaseholdError
@@ -20,7 +21,7 @@ from simulator.forecast.forecast import Forecast, ForecastInput, JobTimes, forec
 from simulator.forecast.policy_trial import try_policy_packed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from scheduler.control.state.control_copy import ControlCopy
     from scheduler.views.types import Explanation
 
+_log = logging.getLogger("leasehold.forecasts")
 #: A forecast answers all questions of the next seconds; a slower one, for as long as it took.
 FRESH_S = 5.0
-#: Time that a question waits for a forecast; clients wait for 30 s by default.
+#: Lists of jobs have a new forecast after so long; a slower one, after ten times what it took.
+LISTED_S = 20.0
+#: A question waits so long for a forecast; clients wait for 30 s by default.
 PATIENCE_S = 10.0
 #: Time that the trial of a policy may take, with the start of its process.
 TRIAL_S = 20.0
@@ -56,6 +60,7 @@ class SimulatedForecaster:
         #: the replay in progress, shared by all questions meanwhile.
         self._making: asyncio.Task[None] | None = None
         self._made_s = -math.inf
+        self._took_s = 0.0
         self._fresh_until_s = -math.inf
         self._forecast: Forecast | None = None
         self._problem = ""
@@ -100,6 +105,24 @@ class SimulatedForecaster:
             forecast=self._words(explanation.job_id, times),
         )
 
+    def starts(
+        self, copied: Callable[[], Awaitable[ControlCopy]], job_ids: Sequence[str]
+    ) -> Mapping[str, float]:
+        """Return job -> when it will start, by the last replay; do not wait for one."""
+        now_s = self._clock.now_s()
+        again_s = max(LISTED_S, 10 * self._took_s)
+        if self._making is None and now_s - self._made_s >= again_s:
+            self._making = asyncio.create_task(self._make(copied, now_s))
+            self._making.add_done_callback(_note_failure)
+        if self._forecast is None or now_s - self._made_s > 3 * again_s:
+            return {}
+        known = ((job_id, self._forecast.times.get(job_id)) for job_id in job_ids)
+        return {
+            job_id: self._made_s + times.start_s
+            for job_id, times in known
+            if times is not None and times.start_s is not None
+        }
+
     def _knows(self, changed_s: float, *, now_s: float) -> bool:
         """Return whether the present forecast is fresh enough."""
         return now_s <= self._fresh_until_s and changed_s <= self._made_s
@@ -132,7 +155,8 @@ class SimulatedForecaster:
             self._making = None
         self._forecast, self._problem, self._made_s = found, problem, now_s
         done_s = self._clock.now_s()
-        self._fresh_until_s = done_s + max(FRESH_S, done_s - now_s)
+        self._took_s = done_s - now_s
+        self._fresh_until_s = done_s + max(FRESH_S, self._took_s)
 
     async def try_policy(
         self,
@@ -147,7 +171,7 @@ class SimulatedForecaster:
         self._trial = Trial()
         # If its caller leaves, it goes on to its end: until then no other one may begin.
         run = asyncio.create_task(self._run(self._trial, copied, choice, time_dependent))
-        run.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+        run.add_done_callback(_note_failure)
         return await asyncio.shield(run)
 
     async def _run(
@@ -185,6 +209,12 @@ class SimulatedForecaster:
             self._making.cancel()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _note_failure(task: asyncio.Task[Any]) -> None:
+    """Take notice of a task's failure, which nobody may wait for."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.debug("a replay failed", exc_info=error)
 
 
 class Trial:

@@ -105,6 +105,10 @@ class Jobs(Protocol):
         """Return why a job has its status and, if asked, when it will start and end."""
         ...
 
+    def starts(self, job_ids: Sequence[str]) -> Mapping[str, float]:
+        """Return job -> when it will start, by the last replay; jobs without such a time not."""
+        ...
+
 
 class ClusterService(Protocol):
     """Nodes, policies, projects, throughputs."""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.control_copy import ControlCopy
@@ -29,6 +29,20 @@ class Forecaster(Protocol):
             copied: copies control as it is published, once no decision is being stored.
             explanation: without times.
             changed_s: the time of the last change by a user, which the times must cover.
+        """
+        ...
+
+    def starts(
+        self, copied: Callable[[], Awaitable[ControlCopy]], job_ids: Sequence[str]
+    ) -> Mapping[str, float]:
+        """Return job -> when it will start, by the last replay; do not wait for one.
+
+        Jobs without such a time are left out. If the last replay is old, another one begins, and
+        answers the next question.
+
+        Args:
+            copied: as for ``add_times``.
+            job_ids: jobs that wait.
         """
         ...
 

@@ -453,6 +453,12 @@ class LiveService(ClusterAdmin):
             explanation = with_deadline(explanation, row.deadline_s)
         return explanation
 
+    def starts(self, job_ids: Sequence[str]) -> Mapping[str, float]:
+        """Return job -> when it will start, by the last replay; jobs without such a time not."""
+        if self._driver is None or self._forecaster is None or not job_ids:
+            return {}
+        return self._forecaster.starts(self._driver.copied, job_ids)
+
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
         """Return whether the stored output is complete; waits a little if more is on its way."""
         return await self._output.end(job_id, wanted, is_active=self._activity(job_id))

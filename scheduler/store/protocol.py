@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from scheduler.domain.facts.events import Event
+    from scheduler.domain.jobs.job import JobStatus
     from scheduler.domain.rows import (
         AttemptRow,
         HistoryRow,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         SettingRow,
     )
     from scheduler.store.filters import JobFilter
-    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobPage, JobQuery
+    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobKey, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
     from scheduler.store.uploads import UploadLimits
     from scheduler.store.usage import UsageQuery, UsageRow
@@ -226,6 +227,10 @@ class Queries(Protocol):
         """Return the ids of jobs, oldest first, and at most so many."""
         ...
 
+    def count_jobs(self, where: JobFilter, by: JobKey) -> Mapping[str, Mapping[JobStatus, int]]:
+        """Return how many jobs of each status each project, owner or job type has."""
+        ...
+
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return the jobs of clients' keys; unused keys are left out."""
         ...
@@ -249,6 +254,10 @@ class Queries(Protocol):
             job_ids: the jobs; those that had no lease are left out.
             now_s: leases that have not ended count until then.
         """
+        ...
+
+    def newest_times(self, job_ids: Collection[str], kinds: Collection[str]) -> Mapping[str, float]:
+        """Return job -> time of its newest line of these kinds; jobs without one are left out."""
         ...
 
     def newest_attempts(self, query: AttemptQuery) -> tuple[AttemptRow, ...]:

@@ -69,6 +69,14 @@ class JobQuery:
         check_limit(self.limit)
 
 
+class JobKey(enum.StrEnum):
+    """By what jobs are counted: columns of ``JobRow``."""
+
+    PROJECT = "project"
+    OWNER = "owner"
+    JOB_TYPE = "job_type"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
     """Some jobs of a list.

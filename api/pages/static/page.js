@@ -186,6 +186,65 @@ document.addEventListener("formdata", (event) => {
   if (slider.value === slider.max) event.formData.delete("until"); // the window follows the present
 });
 
+// ---- saved views ----------------------------------------------------------------------------------
+
+const saved = document.getElementById("saved");
+const VIEWS = "leasehold-views";
+const MOST_VIEWS = 30;
+
+/** Views of this browser: name and query; whatever else is stored there counts as nothing. @returns {[string, string][]} */
+function readViews() {
+  try {
+    /** @type {unknown} */
+    const found = JSON.parse(localStorage.getItem(VIEWS) ?? "[]");
+    return /** @type {unknown[]} */ (Array.isArray(found) ? found : []).filter(isView).slice(0, MOST_VIEWS);
+  } catch {
+    return [];
+  }
+}
+
+/** @param {unknown} one @returns {one is [string, string]} */
+function isView(one) {
+  return Array.isArray(one) && typeof one[0] === "string" && typeof one[1] === "string" && /^\?|^$/.test(one[1]);
+}
+
+/** @param {[string, string][]} views */
+function keepViews(views) {
+  try {
+    localStorage.setItem(VIEWS, JSON.stringify(views.slice(0, MOST_VIEWS)));
+  } catch {
+    // the browser keeps nothing for this page
+  }
+  showViews();
+}
+
+function showViews() {
+  const views = readViews();
+  saved?.querySelector("ul")?.replaceChildren(
+    ...views.map(([name, query]) => {
+      const row = document.createElement("li");
+      const link = document.createElement("a");
+      link.textContent = name;
+      link.href = `${root}jobs${query}`;
+      const drop = document.createElement("button");
+      drop.textContent = "×";
+      drop.className = "plain";
+      drop.setAttribute("aria-label", `Drop ${name}`);
+      drop.addEventListener("click", () => keepViews(readViews().filter((one) => one[0] !== name)));
+      row.append(link, " ", drop);
+      return row;
+    }),
+  );
+}
+
+saved?.querySelector("form")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  const name = String(new FormData(form).get("name")).trim();
+  if (name) keepViews([[name, location.search], ...readViews().filter((one) => one[0] !== name)]);
+  form.reset();
+});
+
 // ---- start ----------------------------------------------------------------------------------------
 
 /** @type {HTMLFormElement | null} */ (document.querySelector("form[data-send]"))?.requestSubmit();
@@ -199,6 +258,8 @@ if (wanted) {
 }
 const zoneLine = document.getElementById("zone");
 if (zoneLine) zoneLine.textContent = `times in ${zone}`;
+if (saved) saved.hidden = false;
+showViews();
 writeTimes();
 writeSlider();
 follow();

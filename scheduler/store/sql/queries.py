@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
     from scheduler.store.filters import JobFilter
-    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobQuery, Position
+    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobKey, JobQuery, Position
 
 _JOBS = tables.JOBS.c
 _ATTEMPTS = tables.ATTEMPTS.c
@@ -63,6 +63,16 @@ class SqlQueries:
         statement = select(_JOBS.job_id).where(*_conditions(where)).order_by(_JOBS.number)
         with read_transaction(self._engine) as connection:
             return tuple(connection.execute(statement.limit(most)).scalars())
+
+    def count_jobs(self, where: JobFilter, by: JobKey) -> Mapping[str, Mapping[JobStatus, int]]:
+        """Return how many jobs of each status each project, owner or job type has."""
+        key = _JOBS[by.value]
+        statement = select(key, _JOBS.status, func.count()).where(*_conditions(where))
+        found: dict[str, dict[JobStatus, int]] = {}
+        with read_transaction(self._engine) as connection:
+            for value, status, count in connection.execute(statement.group_by(key, _JOBS.status)):
+                found.setdefault(value, {})[JobStatus(status)] = count
+        return found
 
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return the jobs of clients' keys."""
@@ -106,6 +116,23 @@ class SqlQueries:
                 statement = select(_ATTEMPTS.job_id, total_s).where(some)
                 rows = connection.execute(statement.group_by(_ATTEMPTS.job_id))
                 found.update((job_id, float(seconds)) for job_id, seconds in rows)
+        return found
+
+    def newest_times(self, job_ids: Collection[str], kinds: Collection[str]) -> Mapping[str, float]:
+        """Return job -> time of its newest line of history of these kinds."""
+        newest = select(_HISTORY.at_s).where(
+            _HISTORY.subject_kind == "job",
+            _HISTORY.subject == _JOBS.job_id,
+            _HISTORY.kind.in_(sorted(kinds)),
+        )
+        newest = newest.order_by(_HISTORY.event_id.desc()).limit(1)
+        statement = select(_JOBS.job_id, newest.scalar_subquery())
+        wanted, found = sorted(job_ids), dict[str, float]()
+        with read_transaction(self._engine) as connection:
+            for first in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = _JOBS.job_id.in_(wanted[first : first + _KEYS_AT_ONCE])
+                rows = connection.execute(statement.where(some))
+                found.update((job_id, at_s) for job_id, at_s in rows if at_s is not None)
         return found
 
     def newest_attempts(self, query: AttemptQuery) -> tuple[AttemptRow, ...]:

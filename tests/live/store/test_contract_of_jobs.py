@@ -16,12 +16,12 @@ from leasehold_testing.stored import (
 )
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease_life import EndReason
-from scheduler.domain.rows import IdempotencyRow, LeaseExtension
+from scheduler.domain.rows import HistoryRow, IdempotencyRow, LeaseExtension
 from scheduler.errors import (
     InputError,
 )
 from scheduler.store.filters import JobFilter
-from scheduler.store.queries import AttemptQuery, HistoryQuery, JobOrder, JobQuery
+from scheduler.store.queries import AttemptQuery, HistoryQuery, JobKey, JobOrder, JobQuery
 
 if TYPE_CHECKING:
     from scheduler.store.protocol import Store
@@ -95,6 +95,45 @@ def test_projects_are_found_of_many_jobs_at_once(store: Store) -> None:
     wanted = [*(f"job-{n}" for n in range(1, 4)), *(f"none-{n}" for n in range(2000))]
     assert store.projects_of(wanted) == {"job-1": "p1", "job-2": "p2", "job-3": "p0"}
     assert store.projects_of([]) == {}
+
+
+def test_jobs_are_counted_by_status_for_each_project_owner_or_type(store: Store) -> None:
+    token = lead(store)
+    rows = (
+        job_row(1, project="a", owner="ann", status=JobStatus.RUNNING),
+        job_row(2, project="a", owner="bob", labels={"x": "1"}),
+        job_row(3, project="a", owner="bob", job_type="big"),
+        job_row(4, project="B", owner="bob", status=JobStatus.COMPLETED, finished_s=5.0),
+    )
+    store.commit(entry(1, jobs=rows), token=token)
+    waiting, running, done = JobStatus.WAITING, JobStatus.RUNNING, JobStatus.COMPLETED
+    everything = store.count_jobs(JobFilter(), JobKey.PROJECT)
+    assert everything == {"a": {running: 1, waiting: 2}, "B": {done: 1}}
+    assert store.count_jobs(JobFilter(projects=("a",)), JobKey.OWNER) == {
+        "ann": {running: 1},
+        "bob": {waiting: 2},
+    }
+    assert store.count_jobs(JobFilter(labels={"x": "1"}), JobKey.OWNER) == {"bob": {waiting: 1}}
+    assert store.count_jobs(JobFilter(statuses=(waiting,)), JobKey.JOB_TYPE)["big"] == {waiting: 1}
+    assert store.count_jobs(JobFilter(owner="nobody"), JobKey.OWNER) == {}
+
+
+def test_the_newest_line_of_some_kinds_is_found_for_many_jobs_at_once(store: Store) -> None:
+    token = lead(store)
+    lines = [("job_held", 1, 5.0), ("job_released", 1, 6.0), ("job_held", 2, 7.0), ("x", 2, 9.0)]
+    rows = tuple(
+        HistoryRow(at_s=at_s, kind=kind, subject_kind="job", subject=f"job-{n}", actor="ann")
+        for kind, n, at_s in lines
+    )
+    other = HistoryRow(at_s=99.0, kind="job_held", subject_kind="node", subject="job-1", actor="a")
+    store.commit(
+        entry(1, jobs=(job_row(1), job_row(2), job_row(3)), history=(*rows, other)), token=token
+    )
+    wanted = [f"job-{n}" for n in range(1, 2000)]
+    assert store.newest_times(wanted, ["job_held"]) == {"job-1": 5.0, "job-2": 7.0}
+    assert store.newest_times(wanted, ["job_held", "job_released"])["job-1"] == 6.0
+    assert store.newest_times(["job-3"], ["job_held"]) == {}
+    assert store.newest_times([], ["job_held"]) == {}
 
 
 def test_run_times_add_up_leases_and_leave_out_the_waits_between_them(store: Store) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.rows import HistoryRow, SettingRow
@@ -30,9 +31,10 @@ from scheduler.store.usage import DAY_S, Sums, UsageKey, add_up, gpu_use_within,
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from scheduler.domain.jobs.job import JobStatus
     from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections
     from scheduler.store.filters import Filter, JobFilter
-    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobQuery
+    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobKey, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
     from scheduler.store.uploads import UploadLimits
     from scheduler.store.usage import UsageQuery, UsageRow, UsedRow
@@ -258,6 +260,15 @@ class MemoryStore:
             rows = sorted(self._jobs.values(), key=lambda row: row.number)
         return tuple(row.job_id for row in rows if _passes(row, where))[:most]
 
+    def count_jobs(self, where: JobFilter, by: JobKey) -> Mapping[str, Mapping[JobStatus, int]]:
+        """Return how many jobs of each status each project, owner or job type has."""
+        found: dict[str, Counter[JobStatus]] = {}
+        with self._lock:
+            for row in self._jobs.values():
+                if _passes(row, where):
+                    found.setdefault(getattr(row, by.value), Counter())[row.status] += 1
+        return found
+
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return what clients' keys stand for."""
         with self._lock:
@@ -288,6 +299,15 @@ class MemoryStore:
                     held_s = (now_s if a.ended_s is None else a.ended_s) - a.start_s
                     found[a.job_id] = found.get(a.job_id, 0.0) + max(held_s, 0.0)
         return found
+
+    def newest_times(self, job_ids: Collection[str], kinds: Collection[str]) -> Mapping[str, float]:
+        """Return job -> time of its newest line of history of these kinds."""
+        with self._lock:
+            return {
+                row.subject: row.at_s
+                for row in self._history
+                if row.subject_kind == "job" and row.subject in job_ids and row.kind in kinds
+            }
 
     def newest_attempts(self, query: AttemptQuery) -> tuple[AttemptRow, ...]:
         """Return a page of leases, newest first."""

@@ -283,6 +283,10 @@ class FakeService(FakeSettings):
                 found[job_id] = live_job(row, lease)
         return found
 
+    def starts(self, job_ids: Sequence[str]) -> Mapping[str, float]:
+        """Return that each waiting job starts in an hour."""
+        return dict.fromkeys(job_ids, self.now_s + 3600.0) if self.leading else {}
+
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say that a waiting job waits for its turn, and that a held one is held."""
         waits = row.status is JobStatus.WAITING
