@@ -24,7 +24,19 @@ from api.edge.forwarding import Forwarder
 from api.edge.layers import Edge, Gate, instance_of
 from api.limits import Buckets
 from api.openapi import openapi_document
-from api.pages import admin, changes, fairness, job, jobs, many_jobs, rounds, sign_in, submit, words
+from api.pages import (
+    admin,
+    changes,
+    fairness,
+    job,
+    jobs,
+    many_jobs,
+    output,
+    rounds,
+    sign_in,
+    submit,
+    words,
+)
 from api.pages import cluster as cluster_page
 from api.pages import events as events_page
 from api.pages import policies as policies_page
@@ -89,8 +101,8 @@ _SUBJECTS = (
 )
 #: Views of the page for the browser.
 _PAGES = (
-    *(sign_in, jobs, many_jobs, job, cluster_page, rounds, fairness, policies_page, usage_page),
-    *(events_page, submit, admin, words, changes),
+    *(sign_in, jobs, many_jobs, output, job, cluster_page, rounds, fairness, policies_page),
+    *(usage_page, events_page, submit, admin, words, changes),
 )
 OPENAPI_PATH = "/v1/openapi.json"
 

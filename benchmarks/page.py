@@ -41,6 +41,8 @@ VIEWS = {
     "jobs that wait": "/jobs?status=waiting",
     "jobs that completed": "/jobs?status=completed&sort=-finished",
     "jobs of a project": "/jobs?project=team-3&label=team%3Dt3",
+    "jobs by owner": "/jobs?group=owner",
+    "output of a job": "/jobs/{running}/output",
     "cancel all of a project": "/jobs/-/cancel?project=team-3",
     "a job that runs": "/jobs/{running}",
     "a job that waits": "/jobs/{waiting}",

@@ -468,12 +468,12 @@ def _show_form(
     name = request.path_params.get("name", "")
     return render(
         request,
-        "admin_form.html",
+        "form.html",
         status=200 if problem is None else problem.status,
         view="Admin",
         title=f"{form.title} {name}".strip(),
-        section=form.section,
-        up=_up(request),
+        place=form.section.capitalize(),
+        back=f"{_up(request)}{form.section}",
         button=form.button,
         fields=fields_of(form.model, values, words=form.words),
         note=form.note,

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse
 
 from api.auth.roles import Role
 from api.context import context_of
+from api.pages.copying import as_command, as_curl
 from api.pages.queries import write_query
 from api.pages.rendering import render
 from api.pages.routing import action, page, parse, read_reason, read_word
@@ -109,6 +110,8 @@ async def show_cluster(request: Request, principal: Principal) -> Response:
         url_of_state=lambda one: write_query(kept | {"state": one}),
         actions=_ACTIONS if principal.has(Role.OPERATOR) and not principal.projects else {},
         total=sum(len(node.workers) for node in found),
+        command=as_command("nodes"),
+        curl=as_curl("nodes", {}),
     )
 
 

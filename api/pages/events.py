@@ -10,6 +10,7 @@ from api.auth.roles import Role
 from api.context import context_of
 from api.history import HistoryFilter, HistoryReader
 from api.jobs.conversions import event_answer
+from api.pages.copying import as_curl
 from api.pages.queries import read_values, write_query
 from api.pages.rendering import render
 from api.pages.routing import page
@@ -31,6 +32,8 @@ _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
     "by": TypeAdapter(Line),
     "project": TypeAdapter(ProjectName),
 }
+#: Names of filters that differ in the REST interface.
+_REST_NAMES: Final = {"about": "subject_kind", "by": "actor"}
 
 
 async def show_events(request: Request, principal: Principal) -> Response:
@@ -63,6 +66,14 @@ async def show_events(request: Request, principal: Principal) -> Response:
         kinds=[kind.value for kind in EventKind],
         first=write_query(kept) if before is not None else None,
         next=write_query({**kept, "before": str(last)}) if has_older else None,
+        curl=as_curl(
+            "events",
+            {
+                **{_REST_NAMES.get(name, name): found for name, found in values.items()},
+                "descending": "true",
+                "before": "" if before is None else str(before),
+            },
+        ),
     )
 
 

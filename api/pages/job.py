@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from starlette.responses import RedirectResponse
@@ -10,25 +12,34 @@ from starlette.responses import RedirectResponse
 from api.auth.roles import Role
 from api.context import context_of
 from api.jobs.conversions import event_answer, explanation_answer
-from api.jobs.selection import answer_of_job, attempts_of, visible_job
+from api.jobs.selection import ACTIVE, answer_of_job, attempts_of, visible_job
+from api.pages.copying import as_command, as_curl
+from api.pages.model_forms import fields_of, read_values
+from api.pages.output import readable
 from api.pages.rendering import render, write_json
-from api.pages.routing import action, page, parse, read_reason, read_word
-from api.routes.jobs_act import act_on_job
+from api.pages.routing import action, page, parse, problem_of_form, read_reason, read_word
+from api.problems import ProblemError
+from api.routes.jobs_act import act_on_job, change_job
 from api.routes.logs import read_log
-from api.schemas.jobs import ReasonIn
+from api.schemas.jobs import ChangeIn, ReasonIn
 from api.threads import in_thread
 from scheduler.control.facts.requests import JobAction
+from scheduler.control.projects.budgets import price_of
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.errors import LeaseholdError
 from scheduler.logs.output import LogWanted
-from scheduler.logs.terminal_text import TerminalText
 from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from api.auth.roles import Principal
     from api.context import Context
+    from api.problems import PublicError
+    from scheduler.views.types import ThroughputView
 
 #: Bytes of output at the end of each stream that the page itself shows, and the most streams.
 TAIL_BYTES: Final = 8192
@@ -37,6 +48,12 @@ MOST_STREAMS: Final = 4
 MOST_SPEC: Final = 32_768
 #: Lines of history and attempts that the page itself shows.
 _LINES: Final = 50
+#: Least width of an attempt on the time line, in percent.
+_LEAST_WIDTH: Final = 0.4
+_WORDS: Final = {
+    "weight": "its importance; empty: it stays",
+    "deadline_s": "when it should be complete; empty: it has none",
+}
 #: Status of a job -> actions that change it.
 _ACTIONS: Final = {
     JobStatus.WAITING: (JobAction.HOLD, JobAction.CANCEL),
@@ -68,6 +85,7 @@ async def show_job(request: Request, principal: Principal) -> Response:
         HistoryQuery(subject_kind="job", subject=job_id, descending=True, limit=_LINES),
     )
     log, streams = await _tail(context, job_id)
+    is_active, leads = job["status"] in ACTIVE, context.service.health().leading
     may_act = principal.has(Role.USER)
     return render(
         request,
@@ -76,6 +94,9 @@ async def show_job(request: Request, principal: Principal) -> Response:
         job=job,
         why=explanation_answer(explanation, principal),
         attempts=attempts[-_LINES:][::-1],
+        bars=list(_bars(attempts[-_LINES:], context.now() if is_active else job["finished_s"])),
+        cost_usd=_cost(attempts, context.service.cluster().prices, context.now()) if leads else 0.0,
+        speeds=list(_speeds(context, job)) if leads else (),
         older=max(len(attempts) - _LINES, 0),
         events=[event_answer(line, principal) for line in lines],
         log=log,
@@ -83,7 +104,64 @@ async def show_job(request: Request, principal: Principal) -> Response:
         spec=write_json(job["spec"]),
         most_spec=MOST_SPEC,
         actions=_ACTIONS[JobStatus(job["status"])] if may_act else (),
+        may_change=may_act and is_active,
+        command=as_command("job", job_id),
+        curl=as_curl(f"jobs/{quote(job_id)}", {}),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """An attempt on the time line: place and width in percent."""
+
+    attempt: Mapping[str, Any]
+    x: float
+    width: float
+
+
+def _bars(attempts: Sequence[Mapping[str, Any]], until_s: float | None) -> Iterator[Bar]:
+    """Yield the attempts on a time line from the first one's start on."""
+    if not attempts or until_s is None:
+        return
+    begin_s = attempts[0]["start_s"]
+    span_s = max(until_s - begin_s, 1e-3)
+    for one in attempts:
+        x = 100.0 * (one["start_s"] - begin_s) / span_s
+        held_s = (until_s if one["ended_s"] is None else one["ended_s"]) - one["start_s"]
+        width = max(100.0 * held_s / span_s, _LEAST_WIDTH)
+        yield Bar(attempt=one, x=round(min(max(x, 0.0), 99.6), 2), width=round(width, 2))
+
+
+def _cost(
+    attempts: Sequence[Mapping[str, Any]], prices: Mapping[str, float], now_s: float
+) -> float:
+    """Return what a job has cost so far, in USD by present prices; as budgets count."""
+    cost_usd = sum(
+        max((now_s if one["ended_s"] is None else one["ended_s"]) - one["start_s"], 0.0)
+        * len(one["workers"])
+        * price_of(one["worker_type"], prices)
+        / 3600.0
+        for one in attempts
+    )
+    return float(cost_usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """The throughput of a job on a worker type, and its standard error if it was measured."""
+
+    figure: ThroughputView
+    error: float | None
+
+
+def _speeds(context: Context, job: Mapping[str, Any]) -> Iterator[Speed]:
+    counts = {job["scale_factor"], *job["spec"].get("scale_factors", ())}
+    for one in context.service.throughputs():
+        if one.job_type == job["job_type"] and one.scale_factor in counts:
+            error = None
+            if one.measured is not None and one.deviation is not None and one.samples > 1:
+                error = one.measured * one.deviation / math.sqrt(one.samples)
+            yield Speed(figure=one, error=error)
 
 
 async def _tail(context: Context, job_id: str) -> tuple[list[dict[str, object]], int]:
@@ -107,12 +185,6 @@ async def _tail(context: Context, job_id: str) -> tuple[list[dict[str, object]],
     return shown, len(found.first)
 
 
-def readable(data: bytes) -> str:
-    """Return output as text without terminal codes."""
-    reader = TerminalText(colours=False)
-    return reader.feed(data) + reader.end()
-
-
 async def show_forecast(request: Request, principal: Principal) -> Response:
     """Show when a job will start and end, by a replay of the cluster from now on."""
     context, job_id = context_of(request), request.path_params["job_id"]
@@ -129,6 +201,43 @@ async def show_log(request: Request, principal: Principal) -> Response:
         context=context_of(request),
         principal=principal,
         attempts="all",
+    )
+
+
+async def show_change(request: Request, principal: Principal) -> Response:
+    """Show the form for weight and deadline."""
+    row = await visible_job(context_of(request), principal, request.path_params["job_id"])
+    return _show_change(request, {"weight": row.weight, "deadline_s": row.deadline_s})
+
+
+async def change(request: Request, principal: Principal, form: dict[str, str]) -> Response:
+    """Change weight or deadline, and show the job."""
+    context, job_id = context_of(request), request.path_params["job_id"]
+    try:
+        given = parse(ChangeIn, read_values(ChangeIn, form, now_s=context.now()))
+        await change_job(job_id, given, context, principal)
+    except (LeaseholdError, ProblemError) as error:
+        return _show_change(request, form, problem_of_form(error))
+    return RedirectResponse(f"../{quote(job_id)}", 303)
+
+
+def _show_change(
+    request: Request, values: Mapping[str, Any], problem: PublicError | None = None
+) -> Response:
+    job_id = request.path_params["job_id"]
+    return render(
+        request,
+        "form.html",
+        status=200 if problem is None else problem.status,
+        view="Jobs",
+        title="Weight and deadline",
+        place=job_id,
+        back=f"../{quote(job_id)}",
+        button="Change",
+        fields=fields_of(ChangeIn, values, words=_WORDS),
+        note="",
+        once="",
+        problem=problem.document() if problem else None,
     )
 
 
@@ -162,6 +271,8 @@ ROUTES: Final = (
     page("/jobs/{job_id}", show_job),
     page("/jobs/{job_id}/log.txt", show_log),
     page("/jobs/{job_id}/forecast", show_forecast),
+    page("/jobs/{job_id}/change", show_change, role=Role.USER),
+    action("/jobs/{job_id}/change", change),
     page("/jobs/{job_id}/{action}", ask, role=Role.USER),
     action("/jobs/{job_id}/{action}", act),
 )

@@ -40,6 +40,7 @@ KEPT_S: Final = 5.0
 #: Name in the URL -> form of its values.
 _KINDS: Final = {one.name: TypeAdapter(kind_of(one)) for one in FILTERS} | {"q": TypeAdapter(JobId)}
 _MOST: Final = {one.name: one.most or 1 for one in FILTERS} | {"q": 1}
+_OTHERS: Final = ("label", "sort", "group", "cursor")
 _MOST_LABELS: Final = 64
 #: Statuses of jobs that have not ended, of which one is chosen by one link.
 _ACTIVE: Final = ("waiting", "running", "held")
@@ -131,7 +132,7 @@ class Wanted:
 
 def read_wanted(query: QueryParams) -> Wanted:
     """Return what a URL asks for; what cannot be read is left out, and noted."""
-    values, notes = read_values(query, _KINDS, most=_MOST, others=("label", "sort", "group", "cursor"))
+    values, notes = read_values(query, _KINDS, most=_MOST, others=_OTHERS)
     filters = {one.name: values[one.name] for one in FILTERS}
     called = values["q"]
     sort = query.get("sort", "-submitted")
@@ -257,6 +258,7 @@ async def _show_list(request: Request, principal: Principal, wanted: Wanted) -> 
 def _show(request: Request, principal: Principal, wanted: Wanted, **values: object) -> Response:
     service = context_of(request).service
     command, curl = _copies(wanted)
+    shown: dict[str, Any] = {"notes": wanted.notes, "groups": None} | values
     return render(
         request,
         "jobs.html",
@@ -268,7 +270,7 @@ def _show(request: Request, principal: Principal, wanted: Wanted, **values: obje
         cluster=service.cluster() if service.health().leading and not principal.projects else None,
         command=command,
         curl=curl,
-        **{"notes": wanted.notes, "groups": None} | values,
+        **shown,
     )
 
 
@@ -279,9 +281,7 @@ def _copies(wanted: Wanted) -> tuple[str, str]:
     curl = as_curl("jobs", {**wanted.filters, "called": wanted.called, **rest})
     if wanted.called or any("," in value for values in wanted.filters.values() for value in values):
         return "", curl  # the command has no such filter, and takes values with commas between them
-    filters = {
-        one.flag.removeprefix("--"): ",".join(wanted.filters[one.name]) for one in FILTERS
-    }
+    filters = {one.flag.removeprefix("--"): ",".join(wanted.filters[one.name]) for one in FILTERS}
     return as_command("jobs", *options({**filters, **rest})), curl
 
 

@@ -8,7 +8,7 @@ import io
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
@@ -63,7 +63,10 @@ _EMPTY = "none"
 #: Words of clauses that are about a body in JSON.
 _OF_JSON = ("null", "left out", "Unix seconds")
 #: Fields that are times -> how they are written.
-_TIMES: Mapping[str, Kind] = {"ttl_s": Kind.SPAN, "from_s": Kind.MOMENT, "until_s": Kind.MOMENT}
+_TIMES: Mapping[str, Kind] = {
+    "ttl_s": Kind.SPAN,
+    **dict.fromkeys(("from_s", "until_s", "deadline_s"), Kind.MOMENT),
+}
 
 
 def fields_of(
@@ -107,7 +110,10 @@ def _without_json(text: str) -> str:
 
 
 def read_values(model: type[BaseModel], form: Mapping[str, str], *, now_s: float) -> dict[str, Any]:
-    """Return the values of a form, for the body to check. Empty fields are null, or empty.
+    """Return the values of a form, for the body to check.
+
+    Empty fields are null, or empty. Fields that the form does not have are left out; a flag is then
+    false.
 
     Args:
         model: the body.
@@ -123,6 +129,8 @@ def read_values(model: type[BaseModel], form: Mapping[str, str], *, now_s: float
         text = form.get(name, "").strip()
         if kind is Kind.FLAG:
             made[name] = bool(text)
+        elif name not in form:
+            continue  # the form does not have it
         elif text:
             is_empty = kind is Kind.LIST and text == _EMPTY and _takes_null(field.annotation)
             made[name] = [] if is_empty else _read(kind, name, text, now_s)
@@ -143,6 +151,8 @@ def write_value(value: Any, kind: Kind = Kind.TEXT, *, takes_null: bool = False)
         return ""
     if kind is Kind.SPAN:
         return format_span(value)
+    if kind is Kind.MOMENT:
+        return datetime.fromtimestamp(value, UTC).isoformat()
     if isinstance(value, Mapping):
         value = [f"{name}={count}" for name, count in value.items()]
     elif isinstance(value, float) and value == int(value):

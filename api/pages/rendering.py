@@ -209,6 +209,11 @@ def write_percent(part: float | None) -> str:
     return f"{math.floor(part * 100 + 1e-9)}\N{NARROW NO-BREAK SPACE}%"
 
 
+def write_usd(value: float) -> str:
+    """Write an amount of money; empty for none."""
+    return f"{value:,.2f} USD".replace(",", "\N{NARROW NO-BREAK SPACE}") if value >= 0.005 else ""
+
+
 def write_state(state: str) -> Markup:
     """Write a state with its colour and its sign."""
     sign = _SIGNS.get(state, "•")
@@ -253,6 +258,7 @@ def _environment() -> Environment:
         "span": write_span,
         "number": write_number,
         "percent": write_percent,
+        "usd": write_usd,
         "state": write_state,
         "progress": write_progress,
         "capitalize_first": lambda text: text[:1].upper() + text[1:],

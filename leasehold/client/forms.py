@@ -555,6 +555,7 @@ class Cluster(TypedDict):
         utilisation: busy over in service; 0 without workers
         jobs: status -> active jobs
         waiting: reason -> waiting jobs
+        prices: worker type -> USD of one worker for an hour, if it has a price
     """
 
     round_number: int
@@ -566,6 +567,7 @@ class Cluster(TypedDict):
     utilisation: float
     jobs: dict[str, int]
     waiting: dict[str, int]
+    prices: dict[str, float]
 
 
 class Dues(TypedDict):
@@ -1002,6 +1004,7 @@ class Job(TypedDict):
         position: its place among the jobs that wait for their turn, 1 for the next; null if it
             waits for no turn
         ran_s: seconds for which it has held workers, waits left out
+        since_s: since when it has its status
     """
 
     job_id: str
@@ -1037,6 +1040,7 @@ class Job(TypedDict):
     idle_since_s: float | None
     position: int | None
     ran_s: float
+    since_s: float | None
 
 
 class JobPage(TypedDict):
@@ -1092,6 +1096,7 @@ class JobWithSpec(TypedDict):
         position: its place among the jobs that wait for their turn, 1 for the next; null if it
             waits for no turn
         ran_s: seconds for which it has held workers, waits left out
+        since_s: since when it has its status
     """
 
     job_id: str
@@ -1127,6 +1132,7 @@ class JobWithSpec(TypedDict):
     idle_since_s: float | None
     position: int | None
     ran_s: float
+    since_s: float | None
     spec: dict[str, Any]
 
 

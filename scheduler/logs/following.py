@@ -172,6 +172,7 @@ class OutputReader:
             stream=wanted.stream,
             tail_bytes=wanted.tail_bytes,
         )
+        spans = tuple(span for span in spans if wanted.node in {"", span.file.node})
         first = tuple(span.file.chunk(span.start, b"") for span in spans)
         return StoredLog(first=first, pieces=self._pieces(job_id, spans))
 

@@ -21,6 +21,7 @@ class LogWanted:
         attempt: only this one's; None for the attempts that ``every`` selects.
         every: all attempts that are kept; otherwise the newest one and later ones.
         stream: ``out``, ``err`` or ``both``.
+        node: only of this node, for ``read_log``; empty for all.
         tail_bytes: only the last bytes of each stream that exists; None for all.
         follow: whether to continue until the job has ended and its output is complete.
         since: ``ATTEMPT/NODE/STREAM`` -> offset up to which the reader has it already.
@@ -29,6 +30,7 @@ class LogWanted:
     attempt: int | None = None
     every: bool = False
     stream: str = "both"
+    node: str = ""
     tail_bytes: int | None = None
     follow: bool = False
     since: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

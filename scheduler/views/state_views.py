@@ -223,6 +223,7 @@ def cluster_view(view: PublishedState, glance: WaitingJobs, *, now_s: float) -> 
         round_number=number,
         round_ends_s=ends_s,
         round_length_s=engine.settings.round_length_s,
+        prices=view.settings.prices,
         workers=known,
         in_service=serving,
         busy=busy,

@@ -318,6 +318,7 @@ class ClusterView:
         utilisation: busy over in service; 0 without workers.
         jobs: status -> active jobs.
         waiting: reason -> waiting jobs.
+        prices: worker type -> USD of one worker for an hour, if it has a price.
     """
 
     round_number: int
@@ -329,6 +330,7 @@ class ClusterView:
     utilisation: float
     jobs: Mapping[str, int]
     waiting: Mapping[str, int]
+    prices: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from api import pages
 from api.auth.browser import COOKIE
+from scheduler.logs.output import LogChunk
 from scheduler.store.queries import JobQuery
 
 FOLDER = Path(__file__).parent
@@ -23,6 +25,8 @@ VIEWS = ["/jobs", "/jobs/{job}", "/jobs/{job}/hold", "/jobs/-/cancel", "/cluster
 VIEWS += ["/cluster/alpha/drain", "/jobs/nothing", "/rounds", "/fairness", "/usage", "/words"]
 VIEWS += ["/usage-figures?by=day", "/admin/projects", "/admin/tokens", "/admin/nodes"]
 VIEWS += ["/admin/tokens/new", "/admin/projects/vision"]
+VIEWS += ["/jobs?group=owner", "/jobs/{job}/output", "/jobs/{job}/output?q=loss"]
+VIEWS += ["/jobs/{job}/change"]
 VIEWS += ["/policies", "/policies/alpha_fairness", "/submit", "/submit?from={job}"]
 
 
@@ -197,6 +201,52 @@ def test_the_slider_moves_the_window_of_rounds_and_now_follows_again(look: Any, 
     assert "until" not in page.url
 
 
+def test_a_view_of_jobs_is_kept_in_the_browser_whatever_else_is_stored_there(
+    look: Any, job: str
+) -> None:
+    page = look("/jobs?status=waiting&group=owner")
+    page.get_by_text("Views", exact=True).click()
+    page.get_by_label("Name of this view").fill("my <b>jobs</b>")
+    page.get_by_role("button", name="Save").click()
+    page.goto(page.url.partition("?")[0])
+    page.get_by_text("Views", exact=True).click()
+    page.get_by_role("link", name="my <b>jobs</b>").click()
+    page.wait_for_url("**/jobs?status=waiting&group=owner")
+    for stored in ("{", "7", '[[1,2],["a","javascript:alert(1)"],["good","?q=x"],null]'):
+        page.evaluate("text => localStorage.setItem('leasehold-views', text)", stored)
+        page.reload()
+        page.get_by_text("Views", exact=True).click()
+        assert page.locator("#saved li").count() == stored.count("good")
+    page.get_by_role("button", name="Drop good").click()
+    assert page.locator("#saved li").count() == 0
+
+
+def test_the_end_of_output_stays_in_view_unless_its_reader_scrolls_up(
+    look: Any, scheduler: Any, job: str
+) -> None:
+    def say(first: int, last: int) -> None:
+        begin, data = (
+            "".join(f"line {index}\n" for index in some).encode()
+            for some in (range(first), range(first, last))
+        )
+        piece = LogChunk(attempt=1, node="alpha", stream="out", offset=len(begin), data=data)
+        scheduler.service.log.append((job, piece))
+
+    say(0, 500)
+    page = look(f"/jobs/{job}/output")
+    gap = "pre => pre.scrollHeight - pre.clientHeight - pre.scrollTop"
+    pre = page.locator("pre.tall")
+    assert pre.evaluate(gap) < 8
+    say(500, 600)
+    expect(pre).to_contain_text("line 599", timeout=15_000)
+    page.wait_for_function("document.querySelector('pre.tall').scrollTop > 0")
+    assert pre.evaluate(gap) < 8
+    pre.evaluate("pre => pre.scrollTo(0, 40)")
+    say(600, 700)
+    expect(pre).to_contain_text("line 699", timeout=15_000)
+    assert pre.evaluate("pre => pre.scrollTop") == 40
+
+
 def test_use_is_chosen_by_month_and_keys_and_kept_as_a_file(look: Any, job: str) -> None:
     page = look("/usage")
     page.get_by_label("owner").check()
@@ -246,7 +296,7 @@ def test_jobs_that_match_a_filter_are_cancelled_together(look: Any, scheduler: A
     mine = [submit(scheduler, f"sweep-{i}", project="vision") for i in range(3)]
     other = submit(scheduler, "other")
     page = look("/jobs", role="user")
-    page.get_by_label("project").fill("vision")
+    page.get_by_role("textbox", name="project").fill("vision")
     page.get_by_role("button", name="Filter").click()
     page.get_by_role("link", name="cancel", exact=True).click()
     page.get_by_role("heading", name="Cancel 3 of 3 jobs?").wait_for()

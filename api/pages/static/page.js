@@ -120,6 +120,24 @@ document.addEventListener("htmx:error", (event) => {
 });
 document.addEventListener("htmx:after:swap", writeTimes);
 
+// The end of output stays in view, unless its reader has scrolled up.
+let isAtEnd = true;
+
+/** @returns {HTMLElement | null} */
+const tail = () => document.querySelector("pre[data-tail]");
+
+document.addEventListener("htmx:before:swap", () => {
+  const pre = tail();
+  isAtEnd = !pre || pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 8;
+});
+
+function showEnd() {
+  const pre = tail();
+  if (pre && isAtEnd) pre.scrollTop = pre.scrollHeight;
+}
+
+document.addEventListener("htmx:after:swap", showEnd);
+
 function writeFreshness() {
   const place = document.getElementById("fresh");
   if (place && follows) place.textContent = state === "current" ? `updated ${span((Date.now() - shownAt) / 1000)} ago` : "not current";
@@ -241,7 +259,9 @@ saved?.querySelector("form")?.addEventListener("submit", (event) => {
   event.preventDefault();
   const form = /** @type {HTMLFormElement} */ (event.target);
   const name = String(new FormData(form).get("name")).trim();
-  if (name) keepViews([[name, location.search], ...readViews().filter((one) => one[0] !== name)]);
+  const query = new URLSearchParams(location.search);
+  query.delete("cursor");
+  if (name) keepViews([[name, query.size ? `?${query}` : ""], ...readViews().filter((one) => one[0] !== name)]);
   form.reset();
 });
 
@@ -260,6 +280,7 @@ const zoneLine = document.getElementById("zone");
 if (zoneLine) zoneLine.textContent = `times in ${zone}`;
 if (saved) saved.hidden = false;
 showViews();
+showEnd();
 writeTimes();
 writeSlider();
 follow();

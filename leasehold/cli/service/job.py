@@ -116,7 +116,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("name", job["name"]),
         ("project", job["project"]),
         ("owner", job["owner"]),
-        ("status", job["status"]),
+        ("status", _status(job, now_s)),
         ("why", reason_in_words(job["reason"])),
         ("running on", where if job["workers"] else ""),
         ("GPU use", gpu_use(job, now_s)),
@@ -142,6 +142,14 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("after", ", ".join(spec.get("depends_on") or ())),
     ]
     return [(label, value) for label, value in fields if value not in (None, "", 0)]
+
+
+def _status(job: forms.JobWithSpec, now_s: float) -> str:
+    """Write a job's status and for how long it has had it; an older server does not send that."""
+    since_s = job.get("since_s")
+    return (
+        job["status"] if since_s is None else f"{job['status']} for {format_span(now_s - since_s)}"
+    )
 
 
 def _times(share: float | None) -> str | None:

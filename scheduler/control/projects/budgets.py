@@ -95,17 +95,23 @@ def _spending(
     limits: ProjectLimits, used: Mapping[str, int], prices: Mapping[str, float]
 ) -> Spending:
     hours = sum(used.values()) / _HOUR_US
-    dearest = max(prices.values(), default=0.0)  # the price for a gang of several types
-    usd = (
-        sum(us * (prices.get(name, 0.0) if name else dearest) for name, us in used.items())
-        / _HOUR_US
-    )
+    usd = sum(us * price_of(name, prices) for name, us in used.items()) / _HOUR_US
     parts = [
         used_now / may if may > 0 else math.inf
         for used_now, may in ((hours, limits.budget_gpu_hours), (usd, limits.budget_usd))
         if may is not None
     ]
     return Spending(gpu_hours=hours, usd=usd, part=max(parts, default=0.0))
+
+
+def price_of(worker_type: str, prices: Mapping[str, float]) -> float:
+    """Return the price of one worker.
+
+    Args:
+        worker_type: its type; empty for a gang of several types, which counts as the dearest one.
+        prices: worker type -> price; types without one cost nothing.
+    """
+    return prices.get(worker_type, 0.0) if worker_type else max(prices.values(), default=0.0)
 
 
 def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:

@@ -38,6 +38,9 @@ TABLE: dict[tuple[str, str], tuple[set[str], str]] = {
     ("GET", "/jobs/{job_id}"): (READ, "/jobs/job-1"),
     ("GET", "/jobs/{job_id}/log.txt"): (READ, "/jobs/job-1/log.txt"),
     ("GET", "/jobs/{job_id}/forecast"): (READ, "/jobs/job-1/forecast"),
+    ("GET", "/jobs/{job_id}/output"): (READ, "/jobs/job-1/output"),
+    ("GET", "/jobs/{job_id}/change"): (WRITE, "/jobs/job-1/change"),
+    ("POST", "/jobs/{job_id}/change"): (WRITE, "/jobs/job-1/change"),
     ("GET", "/jobs/{job_id}/{action}"): (WRITE, "/jobs/job-1/hold"),
     ("POST", "/jobs/{job_id}/{action}"): (WRITE, "/jobs/job-1/hold"),
     ("GET", "/events"): (READ, "/events"),
@@ -130,8 +133,9 @@ def test_a_page_lets_in_exactly_the_roles_of_the_table(serve: Any, method: str, 
         daemon.caller("admin").submit()
         caller = daemon.browser(role)
         status = (caller.send if method == "POST" else caller.get)(url).status_code
-        # A form of administration without its fields cannot be used.
-        lets_in = {200, 303, 404, 409, 422} if path.startswith("/admin/") else {200, 303}
+        # A form without its fields cannot be used.
+        is_form = path.startswith("/admin/") or path.endswith("/change")
+        lets_in = {200, 303, 404, 409, 422} if is_form else {200, 303}
         assert status in (lets_in if role in allowed else {403}), role
     nobody = serve().client
     if method == "GET":
@@ -334,7 +338,8 @@ GARBAGE = [*HOSTILE, "\0", "%", "x" * 9000, "\ud800".encode("utf-8", "surrogatep
 NAMES = [
     *("status", "project", "owner", "job_type", "name", "label", "q", "sort", "cursor"),
     *("state", "after", "about", "subject", "kind", "by", "before", "next", "code"),
-    *("span", "until", "month", "page", "at", "parameter.alpha"),
+    *("span", "until", "month", "page", "at", "parameter.alpha", "group"),
+    *("attempt", "node", "stream"),
 ]
 
 
@@ -345,6 +350,7 @@ READABLE += ["/policies", "/policies/fifo", "/submit", "/admin", "/admin/tokens"
 FILTERS = {
     "status": ["/jobs"],
     "sort": ["/jobs"],
+    "group": ["/jobs"],
     "by": ["/rounds", "/usage"],
     "span": ["/rounds"],
     "until": ["/rounds"],
@@ -354,10 +360,10 @@ FILTERS = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_garbage_in_the_url_breaks_no_page_and_is_named(daemon: Any, name: str) -> None:
-    daemon.caller("admin").submit()
+    job = daemon.caller("admin").submit()
     browser = daemon.browser("admin")
     for text in GARBAGE:
-        for path in READABLE:
+        for path in [*READABLE, f"/jobs/{job}/output"]:
             page = browser.get(path, params={name: text})
             assert page.status_code == 200
             assert not elements(page.text).risky
@@ -439,7 +445,7 @@ def test_a_confined_session_sees_and_changes_its_projects_only(daemon: Any) -> N
     browser = daemon.browser("user", projects=("vision",))
     assert names(browser.get("/jobs")) == [own]
     assert names(browser.get("/jobs?project=speech")) == []
-    for path in ("", "/log.txt", "/forecast", "/hold"):
+    for path in ("", "/log.txt", "/forecast", "/output", "/change", "/hold"):
         assert browser.get(f"/jobs/{foreign}{path}").status_code == 404
     assert browser.send(f"/jobs/{foreign}/hold").status_code == 404
     browser.send("/jobs/-/cancel", mark=mark_of(browser.get("/jobs/-/cancel")))

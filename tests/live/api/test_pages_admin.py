@@ -113,8 +113,10 @@ def test_limits_of_a_project_are_set_and_shown_and_kept_if_they_cannot_be_read(
     assert "give NAME=NUMBER" in plain(again)
     assert "weight" in plain(browser.send("/admin/projects/vision", weight="much"))
     assert 'name="entities" value=""' in again.text
+    form |= {"weight": "1", "inner_policy": "fairness", "idle_quota": "keep"}
     cleared = browser.send(
-        "/admin/projects/vision", weight="1", inner_policy="fairness", idle_quota="keep"
+        "/admin/projects/vision",
+        **form | dict.fromkeys(("max_workers", "max_workers_of", "entities"), ""),
     )
     assert cleared.status_code == 303
     limits = daemon.service.projects()[0].limits
@@ -193,7 +195,8 @@ def test_the_fields_of_a_form_are_those_of_the_body() -> None:
     assert write_value({"v100": 4}) == "v100=4"
     given = read_values(ProjectIn, {"max_workers_of": "a100 80GB=4, k80=x"}, now_s=0.0)
     assert given["max_workers_of"] == {"a100 80GB": 4, "k80": "x"}
-    assert given["entities"] is None
+    assert set(given) == {"max_workers_of"}
+    assert read_values(ProjectIn, {"entities": ""}, now_s=0.0) == {"entities": None}
     with pytest.raises(InputError, match="give NAME=NUMBER"):
         read_values(ProjectIn, {"max_workers_of": "v100"}, now_s=0.0)
 

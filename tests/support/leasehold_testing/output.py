@@ -74,6 +74,7 @@ class FakeOutput:
             if owner == job_id
             and wanted.attempt in {None, chunk.attempt}
             and chunk.stream in wanted.streams
+            and wanted.node in {"", chunk.node}
         ]
         if wanted.tail_bytes is None:
             return tuple(chunks)
