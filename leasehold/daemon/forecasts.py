@@ -117,11 +117,13 @@ class SimulatedForecaster:
         if self._forecast is None or now_s - self._made_s > 3 * again_s:
             return {}
         known = ((job_id, self._forecast.times.get(job_id)) for job_id in job_ids)
-        return {
+        found = {
             job_id: self._made_s + times.start_s
             for job_id, times in known
             if times is not None and times.start_s is not None
         }
+        # A job that ran at the replay, or should run by now, has met something that it did not see.
+        return {job_id: start_s for job_id, start_s in found.items() if start_s > now_s}
 
     def _knows(self, changed_s: float, *, now_s: float) -> bool:
         """Return whether the present forecast is fresh enough."""

@@ -121,22 +121,22 @@ document.addEventListener("htmx:error", (event) => {
 document.addEventListener("htmx:after:swap", writeTimes);
 
 // The end of output stays in view, unless its reader has scrolled up.
-let isAtEnd = true;
-
-/** @returns {HTMLElement | null} */
-const tail = () => document.querySelector("pre[data-tail]");
+/** @type {Set<Element>} */
+const scrolledUp = new Set();
+const tails = () => document.querySelectorAll("pre[data-tail]");
 
 document.addEventListener("htmx:before:swap", () => {
-  const pre = tail();
-  isAtEnd = !pre || pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 8;
+  scrolledUp.clear();
+  for (const pre of tails()) {
+    if (pre.scrollTop + pre.clientHeight < pre.scrollHeight - 8) scrolledUp.add(pre);
+  }
 });
 
-function showEnd() {
-  const pre = tail();
-  if (pre && isAtEnd) pre.scrollTop = pre.scrollHeight;
+function showEnds() {
+  for (const pre of tails()) if (!scrolledUp.has(pre)) pre.scrollTop = pre.scrollHeight;
 }
 
-document.addEventListener("htmx:after:swap", showEnd);
+document.addEventListener("htmx:after:swap", showEnds);
 
 function writeFreshness() {
   const place = document.getElementById("fresh");
@@ -280,7 +280,7 @@ const zoneLine = document.getElementById("zone");
 if (zoneLine) zoneLine.textContent = `times in ${zone}`;
 if (saved) saved.hidden = false;
 showViews();
-showEnd();
+showEnds();
 writeTimes();
 writeSlider();
 follow();

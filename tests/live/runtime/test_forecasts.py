@@ -7,7 +7,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 import pytest
 
 from leasehold.daemon import forecasts
-from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
+from leasehold.daemon.forecasts import FRESH_S, LISTED_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
 from scheduler.control.facts.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.facts.reasons import WaitReason
@@ -67,6 +67,72 @@ def test_a_replay_answers_for_some_seconds(live, in_this_process, monkeypatch):
         await stage.wait(FRESH_S + 1.0)
         await times(stage, forecaster, "a")
         assert len(made) == 2
+
+    live(story)
+
+
+def test_a_list_of_jobs_has_the_starts_of_the_last_replay_and_does_not_wait(live, in_this_process):
+    async def story(stage):
+        forecaster = stage.service._forecaster = SimulatedForecaster(stage.clock)
+        await stage.job("first", total_steps=60.0, throughputs={"v100": 1.0})
+        await stage.wait(2)
+        await stage.job("second", total_steps=5.0, throughputs={"v100": 1.0})
+        await stage.wait(0.5)
+
+        async def replayed():
+            making = forecaster._making
+            await stage.do(asyncio.wait({making}))
+            return forecaster._made_s
+
+        assert stage.service.starts(["first", "second"]) == {}  # the first question begins a replay
+        began_s = await replayed()
+        told = stage.service.starts(["first", "second", "nothing"])
+        ends_s = (await stage.explanation("first")).completes_s
+        assert told == {"second": pytest.approx(ends_s, abs=1.0)}  # the other one runs
+        assert stage.service.starts([]) == {}
+        assert forecaster._making is None
+        await stage.wait(LISTED_S + 1.0)
+        assert stage.service.starts(["second"]) == told  # the last one, while another is made
+        assert await replayed() > began_s
+        await stage.wait(40.0)
+        assert stage.row("second").status != "waiting"
+        assert stage.service.starts(["second"]) == {}  # no time that has passed
+        await replayed()
+        forecaster.close()
+
+    live(story)
+
+
+def test_slow_replays_are_made_seldom_for_lists_and_old_ones_are_not_told(
+    live, in_this_process, monkeypatch
+):
+    made, whole = [], forecasts.forecast_packed
+
+    def counted(question):
+        made.append(question)
+        return whole(question)
+
+    monkeypatch.setattr(forecasts, "forecast_packed", counted)
+
+    async def story(stage):
+        forecaster = stage.service._forecaster = SimulatedForecaster(stage.clock)
+        await stage.job("first", total_steps=900.0, throughputs={"v100": 1.0})
+        await stage.job("second", total_steps=5.0, throughputs={"v100": 1.0})
+        await stage.wait(1)
+        stage.service.starts(["second"])
+        await stage.do(asyncio.wait({forecaster._making}))
+        forecaster._took_s = 12.0
+        await stage.wait(5 * LISTED_S)
+        assert list(stage.service.starts(["second"])) == ["second"]
+        assert len(made) == 1
+        await stage.wait(30.0)
+        stage.service.starts(["second"])
+        await stage.do(asyncio.wait({forecaster._making}))
+        assert len(made) == 2
+        await stage.wait(4 * LISTED_S)
+        assert stage.service.starts(["second"]) == {}
+        await stage.do(asyncio.wait({forecaster._making}))
+        forecaster.close()
 
     live(story)
 
