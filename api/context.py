@@ -66,7 +66,7 @@ class Context:
         codes: one-time codes for the page.
         sent_forms: forms of pages that have made a secret, by a number of their own.
         kept_answers: question of a page -> until when its answer is kept, and the answer.
-        searching: limits the searches in output.
+        searching: the tokens for which output is searched now.
         heavy: limits the computations beside the event loop.
     """
 
@@ -85,7 +85,7 @@ class Context:
     streams: Counter[str] = field(default_factory=Counter)
     sent_forms: dict[str, None] = field(default_factory=dict)
     kept_answers: dict[Any, tuple[float, asyncio.Task[Any]]] = field(default_factory=dict)
-    searching: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, 2))
+    searching: set[str] = field(default_factory=set)
     heavy: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, HEAVY))
 
     @property

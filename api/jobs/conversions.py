@@ -147,17 +147,20 @@ def job_answer(
         row: as stored.
         live: of a job that has not ended.
         ran_s: seconds for which it has held workers.
-        since_s: since when it has its status; by default since its submission or its end.
+        since_s: the time of the newest known change of its status, if it neither runs nor has
+            ended.
         spec: its specification as the reader may see it, if the answer has one.
     """
     stored = values_of(JobOut, row)
     answer = stored | _NO_LEASE | stored
     answer["ran_s"] = ran_s
-    answer["since_s"] = row.finished_s or since_s or row.submitted_s
+    answer["since_s"] = since_s if row.finished_s is None else row.finished_s
     if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
         answer["total_steps"] = None  # the stored value stands for an unnamed run time
     if live is not None:
         answer |= values_of(JobOut, live) | {"reason": live.reason or ""}
+        if live.lease_start_s is not None:
+            answer["since_s"] = live.lease_start_s
     if spec is not None:
         answer["spec"] = spec
     return answer

@@ -478,6 +478,7 @@ def _show_form(
         fields=fields_of(form.model, values, words=form.words),
         note=form.note,
         once=secrets.token_hex(16),
+        was={},
         problem=problem.document() if problem else None,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -26,12 +25,13 @@ from api.threads import in_thread
 from scheduler.control.facts.requests import JobAction
 from scheduler.control.projects.budgets import price_of
 from scheduler.domain.jobs.job import JobStatus
+from scheduler.domain.throughputs.ways import Source
 from scheduler.errors import LeaseholdError
 from scheduler.logs.output import LogWanted
 from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from api.auth.roles import Principal
     from api.context import Context
     from api.problems import PublicError
-    from scheduler.views.types import ThroughputView
+    from scheduler.domain.throughputs.ways import Way
 
 #: Bytes of output at the end of each stream that the page itself shows, and the most streams.
 TAIL_BYTES: Final = 8192
@@ -48,6 +48,8 @@ MOST_STREAMS: Final = 4
 MOST_SPEC: Final = 32_768
 #: Lines of history and attempts that the page itself shows.
 _LINES: Final = 50
+#: Ways to run that the page shows.
+MOST_WAYS: Final = 50
 #: Least width of an attempt on the time line, in percent.
 _LEAST_WIDTH: Final = 0.4
 _WORDS: Final = {
@@ -96,7 +98,7 @@ async def show_job(request: Request, principal: Principal) -> Response:
         attempts=attempts[-_LINES:][::-1],
         bars=list(_bars(attempts[-_LINES:], context.now() if is_active else job["finished_s"])),
         cost_usd=_cost(attempts, context.service.cluster().prices, context.now()) if leads else 0.0,
-        speeds=list(_speeds(context, job)) if leads else (),
+        speeds=_speeds(context.service.ways(row)),
         older=max(len(attempts) - _LINES, 0),
         events=[event_answer(line, principal) for line in lines],
         log=log,
@@ -146,22 +148,20 @@ def _cost(
     return float(cost_usd)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """The throughput of a job on a worker type, and its standard error if it was measured."""
-
-    figure: ThroughputView
-    error: float | None
-
-
-def _speeds(context: Context, job: Mapping[str, Any]) -> Iterator[Speed]:
-    counts = {job["scale_factor"], *job["spec"].get("scale_factors", ())}
-    for one in context.service.throughputs():
-        if one.job_type == job["job_type"] and one.scale_factor in counts:
-            error = None
-            if one.measured is not None and one.deviation is not None and one.samples > 1:
-                error = one.measured * one.deviation / math.sqrt(one.samples)
-            yield Speed(figure=one, error=error)
+def _speeds(ways: Iterable[Way]) -> list[tuple[Way, float | None]]:
+    """Return the ways in which a job could run, the fastest first, with their standard errors."""
+    found = [
+        (
+            way,
+            None
+            if way.estimate.source is Source.ASSUMED
+            else way.estimate.steps_per_s * way.estimate.relative_deviation,
+        )
+        for way in ways
+        if way.estimate.steps_per_s > 0.0
+    ]
+    found.sort(key=lambda pair: (-pair[0].estimate.steps_per_s, pair[0].worker_type))
+    return found[:MOST_WAYS]
 
 
 async def _tail(context: Context, job_id: str) -> tuple[list[dict[str, object]], int]:
@@ -207,22 +207,34 @@ async def show_log(request: Request, principal: Principal) -> Response:
 async def show_change(request: Request, principal: Principal) -> Response:
     """Show the form for weight and deadline."""
     row = await visible_job(context_of(request), principal, request.path_params["job_id"])
-    return _show_change(request, {"weight": row.weight, "deadline_s": row.deadline_s})
+    values = {"weight": row.weight, "deadline_s": row.deadline_s}
+    shown = {one.name: one.value for one in fields_of(ChangeIn, values)}
+    return _show_change(request, values, was=shown)
 
 
 async def change(request: Request, principal: Principal, form: dict[str, str]) -> Response:
-    """Change weight or deadline, and show the job."""
+    """Change weight or deadline, and show the job.
+
+    A field that still is as the form showed it changes nothing: somebody else may have changed it.
+    """
     context, job_id = context_of(request), request.path_params["job_id"]
+    await visible_job(context, principal, job_id)
+    changed = {name: text for name, text in form.items() if form.get(f"was.{name}") != text}
     try:
-        given = parse(ChangeIn, read_values(ChangeIn, form, now_s=context.now()))
-        await change_job(job_id, given, context, principal)
+        if values := read_values(ChangeIn, changed, now_s=context.now()):
+            await change_job(job_id, parse(ChangeIn, values), context, principal)
     except (LeaseholdError, ProblemError) as error:
-        return _show_change(request, form, problem_of_form(error))
+        was = {name: form.get(f"was.{name}", "") for name in _WORDS}
+        return _show_change(request, form, was=was, problem=problem_of_form(error))
     return RedirectResponse(f"../{quote(job_id)}", 303)
 
 
 def _show_change(
-    request: Request, values: Mapping[str, Any], problem: PublicError | None = None
+    request: Request,
+    values: Mapping[str, Any],
+    *,
+    was: Mapping[str, str],
+    problem: PublicError | None = None,
 ) -> Response:
     job_id = request.path_params["job_id"]
     return render(
@@ -235,6 +247,7 @@ def _show_change(
         back=f"../{quote(job_id)}",
         button="Change",
         fields=fields_of(ChangeIn, values, words=_WORDS),
+        was=was,
         note="",
         once="",
         problem=problem.document() if problem else None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
 from api.context import context_of
-from api.jobs.selection import page_of_jobs, values_of, visible_projects
+from api.jobs.selection import ACTIVE, page_of_jobs, values_of, visible_projects
 from api.pages.copying import as_command, as_curl, options
 from api.pages.kept import kept
 from api.pages.queries import read_values, write_query
@@ -16,7 +17,6 @@ from api.pages.rendering import render
 from api.pages.routing import page
 from api.schemas.fields import JobId
 from api.schemas.filters import kind_of
-from api.threads import in_thread
 from scheduler.control.facts.requests import JobAction
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.errors import InputError, UnstorableError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from api.auth.roles import Principal
+    from scheduler.store.protocol import Store
 
 #: Jobs of one page, and groups of the list of groups.
 ROWS: Final = 50
@@ -42,12 +43,10 @@ _KINDS: Final = {one.name: TypeAdapter(kind_of(one)) for one in FILTERS} | {"q":
 _MOST: Final = {one.name: one.most or 1 for one in FILTERS} | {"q": 1}
 _OTHERS: Final = ("label", "sort", "group", "cursor")
 _MOST_LABELS: Final = 64
-#: Statuses of jobs that have not ended, of which one is chosen by one link.
-_ACTIVE: Final = ("waiting", "running", "held")
 #: Links above the list: title -> statuses.
 _TABS: Final[Mapping[str, tuple[str, ...]]] = {
     "all": (),
-    "active": _ACTIVE,
+    "active": tuple(one.value for one in ACTIVE),
     **{status.value: (status.value,) for status in JobStatus},
 }
 
@@ -187,7 +186,16 @@ class Group:
     @property
     def place(self) -> tuple[int, int, str]:
         """Its place in the list: those with many active jobs first."""
-        return -sum(self.counts.get(JobStatus(one), 0) for one in _ACTIVE), -self.total, self.value
+        return -sum(self.counts.get(one, 0) for one in ACTIVE), -self.total, self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The groups that the list shows, the statuses of their jobs, and how many are left out."""
+
+    shown: tuple[Group, ...] = ()
+    statuses: tuple[JobStatus, ...] = ()
+    more: int = 0
 
 
 async def show_jobs(request: Request, principal: Principal) -> Response:
@@ -197,27 +205,30 @@ async def show_jobs(request: Request, principal: Principal) -> Response:
         return await _show_list(request, principal, wanted)
     groups = await kept(
         context_of(request),
-        ("groups", wanted.group, wanted.url(), principal.projects),
+        ("groups", wanted.url(sort=""), principal.projects),
         lambda: _groups(request, principal, wanted),
         for_s=KEPT_S,
     )
-    return _show(
-        request,
-        principal,
-        wanted,
-        groups=groups[:MOST_GROUPS],
-        statuses=[one for one in JobStatus if any(one in group.counts for group in groups)],
-        more=max(len(groups) - MOST_GROUPS, 0),
-    )
+    return _show(request, principal, wanted, groups=groups)
 
 
-async def _groups(request: Request, principal: Principal, wanted: Wanted) -> list[Group]:
-    where = wanted.where(principal)
+async def _groups(request: Request, principal: Principal, wanted: Wanted) -> Groups:
+    where, context = wanted.where(principal), context_of(request)
     if where is None or wanted.group is None:
-        return []
-    found = await in_thread(context_of(request).store.count_jobs, where, wanted.group)
+        return Groups()
+    return await context.heavily(_counted, context.store, where, wanted.group)
+
+
+def _counted(store: Store, where: JobFilter, by: JobKey) -> Groups:
+    """Count jobs; it blocks: each job may be a group of its own."""
+    found = store.count_jobs(where, by)
     groups = (Group(value=value, counts=counts) for value, counts in found.items())
-    return sorted(groups, key=lambda group: group.place)
+    shown = nsmallest(MOST_GROUPS, groups, key=lambda group: group.place)
+    return Groups(
+        shown=tuple(shown),
+        statuses=tuple(one for one in JobStatus if any(one in group.counts for group in shown)),
+        more=len(found) - len(shown),
+    )
 
 
 async def _show_list(request: Request, principal: Principal, wanted: Wanted) -> Response:
@@ -276,6 +287,8 @@ def _show(request: Request, principal: Principal, wanted: Wanted, **values: obje
 
 def _copies(wanted: Wanted) -> tuple[str, str]:
     """Return the command and the call that list the same jobs; empty if there is none."""
+    if wanted.group is not None:
+        return "", ""
     sort = "" if wanted.sort == "-submitted" else wanted.sort
     rest = {"label": tuple(wanted.label_texts), "sort": sort}
     curl = as_curl("jobs", {**wanted.filters, "called": wanted.called, **rest})

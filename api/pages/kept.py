@@ -11,18 +11,23 @@ if TYPE_CHECKING:
     from api.context import Context
 
 T = TypeVar("T")
-#: Answers that are kept at once.
-MOST_KEPT: Final = 100
+#: Answers of one kind that are kept at once.
+MOST_KEPT: Final = 50
 
 
 async def kept(
-    context: Context, key: Hashable, make: Callable[[], Coroutine[Any, Any, T]], *, for_s: float
+    context: Context,
+    key: tuple[Hashable, ...],
+    make: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    for_s: float,
 ) -> T:
     """Return an answer that is fresh enough; questions of the same moment share one.
 
     Args:
         context: keeps it.
-        key: the question, with everything that the answer depends on: also what its reader may see.
+        key: the kind of question, and everything that the answer depends on: also what its reader
+            may see.
         make: computes the answer.
         for_s: seconds for which it is kept, from the question on.
     """
@@ -30,8 +35,9 @@ async def kept(
     for old in [one for one, (until_s, _) in answers.items() if until_s <= loop_s]:
         del answers[old]
     if key not in answers:
-        if len(answers) >= MOST_KEPT:
-            del answers[next(iter(answers))]
+        same = [one for one in answers if one[0] == key[0]]
+        if len(same) >= MOST_KEPT:
+            del answers[same[0]]
         answers[key] = loop_s + for_s, asyncio.create_task(make())
     _, task = answers[key]
     try:

@@ -22,7 +22,9 @@ class JobOut(BaseModel):
         "null if neither is given"
     )
     ran_s: float = Field(description="seconds for which it has held workers, waits left out")
-    since_s: float | None = Field(None, description="since when it has its status")
+    since_s: float | None = Field(
+        None, description="since when it has its status; null if it is too long ago to be known"
+    )
     allocation: dict[str, float | None]  # null if not a number
 
 

@@ -994,6 +994,7 @@ class Job(TypedDict):
         workers: how many workers it holds
         nodes: the nodes of its workers
         lease_deadline_s: until when its lease holds; null if it holds no workers
+        lease_start_s: since when it has held them; null if it holds none
         allocation: worker type -> fraction of time that the policy gives it
         share: its effective throughput over that of a 1/n share; null if unknown
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
@@ -1004,7 +1005,7 @@ class Job(TypedDict):
         position: its place among the jobs that wait for their turn, 1 for the next; null if it
             waits for no turn
         ran_s: seconds for which it has held workers, waits left out
-        since_s: since when it has its status
+        since_s: since when it has its status; null if it is too long ago to be known
     """
 
     job_id: str
@@ -1033,6 +1034,7 @@ class Job(TypedDict):
     workers: int
     nodes: list[str]
     lease_deadline_s: float | None
+    lease_start_s: float | None
     allocation: dict[str, float | None]
     share: float | None
     rho: float | None
@@ -1086,6 +1088,7 @@ class JobWithSpec(TypedDict):
         workers: how many workers it holds
         nodes: the nodes of its workers
         lease_deadline_s: until when its lease holds; null if it holds no workers
+        lease_start_s: since when it has held them; null if it holds none
         allocation: worker type -> fraction of time that the policy gives it
         share: its effective throughput over that of a 1/n share; null if unknown
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
@@ -1096,7 +1099,7 @@ class JobWithSpec(TypedDict):
         position: its place among the jobs that wait for their turn, 1 for the next; null if it
             waits for no turn
         ran_s: seconds for which it has held workers, waits left out
-        since_s: since when it has its status
+        since_s: since when it has its status; null if it is too long ago to be known
     """
 
     job_id: str
@@ -1125,6 +1128,7 @@ class JobWithSpec(TypedDict):
     workers: int
     nodes: list[str]
     lease_deadline_s: float | None
+    lease_start_s: float | None
     allocation: dict[str, float | None]
     share: float | None
     rho: float | None
@@ -1926,7 +1930,7 @@ class Throughput(TypedDict):
         source: `measured`, `declared`, `estimated` or `assumed`
         declared: the declared steps/s, or null
         measured: the measured steps/s, or null
-        deviation: relative standard deviation of the measurements, or null
+        deviation: relative standard error of the figure, or null
         samples: how many periods were measured
     """
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.control.jobs.submit import names_of
 from scheduler.errors import ConflictError, LeaseholdError
-from scheduler.views.types import PolicyTrial
+from scheduler.views.types import ExpectedStarts, PolicyTrial
 from simulator.forecast.forecast import Forecast, ForecastInput, JobTimes, forecast_packed
 from simulator.forecast.policy_trial import try_policy_packed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
@@ -107,15 +107,17 @@ class SimulatedForecaster:
 
     def starts(
         self, copied: Callable[[], Awaitable[ControlCopy]], job_ids: Sequence[str]
-    ) -> Mapping[str, float]:
-        """Return job -> when it will start, by the last replay; do not wait for one."""
+    ) -> ExpectedStarts:
+        """Return when jobs will start, by the last replay; do not wait for one."""
         now_s = self._clock.now_s()
         again_s = max(LISTED_S, 10 * self._took_s)
         if self._making is None and now_s - self._made_s >= again_s:
             self._making = asyncio.create_task(self._make(copied, now_s))
             self._making.add_done_callback(_note_failure)
-        if self._forecast is None or now_s - self._made_s > 3 * again_s:
-            return {}
+        if self._forecast is None or now_s - self._made_s > again_s + 2 * max(
+            LISTED_S, self._took_s
+        ):
+            return ExpectedStarts()
         known = ((job_id, self._forecast.times.get(job_id)) for job_id in job_ids)
         found = {
             job_id: self._made_s + times.start_s
@@ -123,7 +125,8 @@ class SimulatedForecaster:
             if times is not None and times.start_s is not None
         }
         # A job that ran at the replay, or should run by now, has met something that it did not see.
-        return {job_id: start_s for job_id, start_s in found.items() if start_s > now_s}
+        later = {job_id: start_s for job_id, start_s in found.items() if start_s > now_s}
+        return ExpectedStarts(made_s=self._made_s, start_s=later)
 
     def _knows(self, changed_s: float, *, now_s: float) -> bool:
         """Return whether the present forecast is fresh enough."""
@@ -155,9 +158,9 @@ class SimulatedForecaster:
             problem = str(error)
         finally:
             self._making = None
-        self._forecast, self._problem, self._made_s = found, problem, now_s
-        done_s = self._clock.now_s()
-        self._took_s = done_s - now_s
+            done_s = self._clock.now_s()
+            self._forecast, self._problem, self._made_s = found, problem, now_s
+            self._took_s = done_s - now_s
         self._fresh_until_s = done_s + max(FRESH_S, self._took_s)
 
     async def try_policy(
@@ -216,7 +219,7 @@ class SimulatedForecaster:
 def _note_failure(task: asyncio.Task[Any]) -> None:
     """Take notice of a task's failure, which nobody may wait for."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.debug("a replay failed", exc_info=error)
+        _log.warning("a replay of the cluster failed", exc_info=error)
 
 
 class Trial:

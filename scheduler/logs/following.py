@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scheduler.domain.lease import nonce_of
@@ -172,7 +172,11 @@ class OutputReader:
             stream=wanted.stream,
             tail_bytes=wanted.tail_bytes,
         )
-        spans = tuple(span for span in spans if wanted.node in {"", span.file.node})
+        spans = tuple(
+            replace(span, start=max(span.start, wanted.from_byte))
+            for span in spans
+            if wanted.node in {"", span.file.node} and wanted.from_byte < span.end
+        )
         first = tuple(span.file.chunk(span.start, b"") for span in spans)
         return StoredLog(first=first, pieces=self._pieces(job_id, spans))
 

@@ -22,6 +22,7 @@ class LogWanted:
         every: all attempts that are kept; otherwise the newest one and later ones.
         stream: ``out``, ``err`` or ``both``.
         node: only of this node, for ``read_log``; empty for all.
+        from_byte: only from this offset on, for ``read_log``.
         tail_bytes: only the last bytes of each stream that exists; None for all.
         follow: whether to continue until the job has ended and its output is complete.
         since: ``ATTEMPT/NODE/STREAM`` -> offset up to which the reader has it already.
@@ -31,6 +32,7 @@ class LogWanted:
     every: bool = False
     stream: str = "both"
     node: str = ""
+    from_byte: int = 0
     tail_bytes: int | None = None
     follow: bool = False
     since: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
     from scheduler.domain.throughputs.throughput import SharingCost
+    from scheduler.domain.throughputs.ways import Way
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.execs import Execs
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from scheduler.views.types import (
         AllocationView,
         ClusterView,
+        ExpectedStarts,
         Explanation,
         Health,
         LeaseView,
@@ -105,8 +107,12 @@ class Jobs(Protocol):
         """Return why a job has its status and, if asked, when it will start and end."""
         ...
 
-    def starts(self, job_ids: Sequence[str]) -> Mapping[str, float]:
-        """Return job -> when it will start, by the last replay; jobs without such a time not."""
+    def starts(self, job_ids: Sequence[str]) -> ExpectedStarts:
+        """Return when waiting jobs will start, by the last replay; it does not wait for one."""
+        ...
+
+    def ways(self, row: JobRow) -> tuple[Way, ...]:
+        """Return the ways in which a job could run, with their throughputs; none on a standby."""
         ...
 
 

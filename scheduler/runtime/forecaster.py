@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from scheduler.control.facts.requests import PolicyChoice
     from scheduler.control.state.control_copy import ControlCopy
-    from scheduler.views.types import Explanation, PolicyTrial
+    from scheduler.views.types import ExpectedStarts, Explanation, PolicyTrial
 
 
 class Forecaster(Protocol):
@@ -34,10 +34,10 @@ class Forecaster(Protocol):
 
     def starts(
         self, copied: Callable[[], Awaitable[ControlCopy]], job_ids: Sequence[str]
-    ) -> Mapping[str, float]:
-        """Return job -> when it will start, by the last replay; do not wait for one.
+    ) -> ExpectedStarts:
+        """Return when jobs will start, by the last replay; do not wait for one.
 
-        Jobs without such a time are left out. If the last replay is old, another one begins, and
+        If the last replay is old, another one begins, and
         answers the next question.
 
         Args:

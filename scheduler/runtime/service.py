@@ -59,7 +59,7 @@ from scheduler.views.explain import (
 )
 from scheduler.views.explain_history import with_history
 from scheduler.views.history_kinds import EventKind
-from scheduler.views.types import Health
+from scheduler.views.types import ExpectedStarts, Health
 from scheduler.webhooks.delivery import Webhooks
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
     from scheduler.domain.throughputs.knowledge import MakeKnowledge
+    from scheduler.domain.throughputs.ways import Way
     from scheduler.logs.output import LogChunk, LogEnd, LogWanted, StoredLog
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
@@ -88,10 +89,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
     from scheduler.views.metrics import Metrics
-    from scheduler.views.types import (
-        Explanation,
-        LiveJob,
-    )
+    from scheduler.views.types import Explanation, LiveJob
     from scheduler.webhooks.webhooks import Post
 
 _log = logging.getLogger("leasehold.service")
@@ -453,11 +451,15 @@ class LiveService(ClusterAdmin):
             explanation = with_deadline(explanation, row.deadline_s)
         return explanation
 
-    def starts(self, job_ids: Sequence[str]) -> Mapping[str, float]:
-        """Return job -> when it will start, by the last replay; jobs without such a time not."""
+    def starts(self, job_ids: Sequence[str]) -> ExpectedStarts:
+        """Return when waiting jobs will start, by the last replay; it does not wait for one."""
         if self._driver is None or self._forecaster is None or not job_ids:
-            return {}
+            return ExpectedStarts()
         return self._forecaster.starts(self._driver.copied, job_ids)
+
+    def ways(self, row: JobRow) -> tuple[Way, ...]:
+        """Return the ways in which a job could run, with their throughputs; none on a standby."""
+        return () if self._driver is None else state_views.ways_of(self._driver.view, row)
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
         """Return whether the stored output is complete; waits a little if more is on its way."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.control.facts.requests import NodeAction, ProjectLimits
+from scheduler.control.facts.specs import spec_from_json
 from scheduler.control.leases.progress import shown_steps
 from scheduler.control.nodes.health import doubt_in_words
 from scheduler.control.nodes.inventory import in_words
 from scheduler.domain.lease_life import LeasePhase
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.state.preemption_protection import WORTH_TELLING
 from scheduler.views.dues import (
     allocation_shares,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from scheduler.control.state.nodes import NodeState
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.rows import JobRow
+    from scheduler.domain.throughputs.ways import Way
     from scheduler.engine.rounds.certificate import Certificate
     from scheduler.views.explain import WaitingJobs
     from scheduler.views.metrics import Metrics
@@ -86,6 +90,7 @@ def _live_job(
         workers=0 if live is None else len(live.lease.workers),
         nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
         lease_deadline_s=None if live is None else live.deadline_s,
+        lease_start_s=None if live is None else live.lease.start_s,
         allocation=MappingProxyType(dict(shares)),
         share=_fairness(view, record.job_id, glance.fairness.share),
         rho=_fairness(view, record.job_id, glance.fairness.rho),
@@ -340,6 +345,12 @@ def throughput_views(view: PublishedState) -> tuple[ThroughputView, ...]:
         )
         for job_type, scale_factor, worker_type, estimate in view.knowledge.known()
     )
+
+
+def ways_of(view: PublishedState, row: JobRow) -> tuple[Way, ...]:
+    """Return the ways in which a job could run; none if its steps are seconds."""
+    key = CatalogueKey.of(spec_from_json(row.spec))
+    return () if key.timed else tuple(view.knowledge.ways(key, view.engine.cluster))
 
 
 def pair_views(view: PublishedState) -> tuple[PairView, ...]:

@@ -34,6 +34,7 @@ class LiveJob:
         workers: how many workers it holds.
         nodes: the nodes of its workers.
         lease_deadline_s: until when its lease holds; None if it holds no workers.
+        lease_start_s: since when it has held them; None if it holds none.
         allocation: worker type -> fraction of time that the policy gives it.
         share: its effective throughput over that of a 1/n share; None if unknown.
         rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
@@ -53,6 +54,7 @@ class LiveJob:
     workers: int
     nodes: tuple[str, ...]
     lease_deadline_s: float | None
+    lease_start_s: float | None = None
     allocation: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     share: float | None = None
     rho: float | None = None
@@ -151,6 +153,19 @@ class Explanation:
     granted: Cause | None = None
     ended: Cause | None = None
     quotas: tuple[QuotaInTheWay, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedStarts:
+    """When waiting jobs will start, by a replay of the cluster.
+
+    Attributes:
+        made_s: when the replay began; None without one.
+        start_s: job -> its start; jobs whose start is not known are left out.
+    """
+
+    made_s: float | None = None
+    start_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -515,7 +530,7 @@ class ThroughputView:
         source: ``measured``, ``declared``, ``estimated`` or ``assumed``.
         declared: the declared steps/s, or None.
         measured: the measured steps/s, or None.
-        deviation: relative standard deviation of the measurements, or None.
+        deviation: relative standard error of the figure, or None.
         samples: how many periods were measured.
     """
 

@@ -358,6 +358,7 @@ class TestRunning:
             assert (live.lease_id, live.workers) == (lease.lease_id, 2)
             assert (live.worker_type, live.nodes) == ("v100", ("alpha",))
             assert live.lease_deadline_s == lease.deadline_s
+            assert live.lease_start_s == lease.start_s
             (attempt,) = house.service.store.attempts(job_id)
             assert (attempt.lease_id, attempt.ended_s) == (lease.lease_id, None)
             (node,) = house.service.nodes()

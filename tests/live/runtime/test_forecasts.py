@@ -15,6 +15,7 @@ from scheduler.domain.lease_life import EndReason
 from scheduler.errors import ConflictError, InputError, UnknownPolicyError
 from scheduler.operator_settings import LearningSettings
 from scheduler.views.explain import WaitingJobs, explain
+from scheduler.views.types import ExpectedStarts
 from simulator.forecast.forecast import ForecastInput, Outlook, forecast
 from simulator.world.nodes import Mishap
 
@@ -84,19 +85,21 @@ def test_a_list_of_jobs_has_the_starts_of_the_last_replay_and_does_not_wait(live
             await stage.do(asyncio.wait({making}))
             return forecaster._made_s
 
-        assert stage.service.starts(["first", "second"]) == {}  # the first question begins a replay
+        none = ExpectedStarts()
+        assert stage.service.starts(["first", "second"]) == none  # this question begins a replay
         began_s = await replayed()
         told = stage.service.starts(["first", "second", "nothing"])
         ends_s = (await stage.explanation("first")).completes_s
-        assert told == {"second": pytest.approx(ends_s, abs=1.0)}  # the other one runs
-        assert stage.service.starts([]) == {}
+        assert told.start_s == {"second": pytest.approx(ends_s, abs=1.0)}  # the other one runs
+        assert told.made_s == began_s
+        assert stage.service.starts([]) == none
         assert forecaster._making is None
         await stage.wait(LISTED_S + 1.0)
         assert stage.service.starts(["second"]) == told  # the last one, while another is made
         assert await replayed() > began_s
         await stage.wait(40.0)
         assert stage.row("second").status != "waiting"
-        assert stage.service.starts(["second"]) == {}  # no time that has passed
+        assert stage.service.starts(["second"]).start_s == {}  # no time that has passed
         await replayed()
         forecaster.close()
 
@@ -123,18 +126,44 @@ def test_slow_replays_are_made_seldom_for_lists_and_old_ones_are_not_told(
         await stage.do(asyncio.wait({forecaster._making}))
         forecaster._took_s = 12.0
         await stage.wait(5 * LISTED_S)
-        assert list(stage.service.starts(["second"])) == ["second"]
+        assert list(stage.service.starts(["second"]).start_s) == ["second"]
         assert len(made) == 1
         await stage.wait(30.0)
         stage.service.starts(["second"])
         await stage.do(asyncio.wait({forecaster._making}))
         assert len(made) == 2
         await stage.wait(4 * LISTED_S)
-        assert stage.service.starts(["second"]) == {}
+        assert stage.service.starts(["second"]) == ExpectedStarts()
         await stage.do(asyncio.wait({forecaster._making}))
         forecaster.close()
 
     live(story)
+
+
+def test_a_replay_that_fails_is_not_begun_again_at_each_look(
+    live, in_this_process, monkeypatch, caplog
+):
+    made = []
+
+    def fail(question):
+        made.append(question)
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(forecasts, "forecast_packed", fail)
+
+    async def story(stage):
+        forecaster = stage.service._forecaster = SimulatedForecaster(stage.clock)
+        await stage.job("a", total_steps=100.0)
+        await stage.wait(1)
+        for _ in range(3):
+            stage.service.starts(["a"])
+            if forecaster._making is not None:
+                await stage.do(asyncio.wait({forecaster._making}))
+        assert len(made) == 1
+        forecaster.close()
+
+    live(story)
+    assert "a replay of the cluster failed" in caplog.text
 
 
 def test_who_asks_after_a_change_is_told_what_knows_the_change(live, in_this_process):

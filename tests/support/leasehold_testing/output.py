@@ -77,7 +77,12 @@ class FakeOutput:
             and wanted.node in {"", chunk.node}
         ]
         if wanted.tail_bytes is None:
-            return tuple(chunks)
+            cuts = ((c, max(wanted.from_byte - c.offset, 0)) for c in chunks)
+            return tuple(
+                dataclasses.replace(c, offset=c.offset + cut, data=c.data[cut:])
+                for c, cut in cuts
+                if cut < len(c.data)
+            )
         ends: dict[tuple[int, str, str], int] = {}
         for c in chunks:
             ends[c.attempt, c.node, c.stream] = c.offset + len(c.data)

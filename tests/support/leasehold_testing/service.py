@@ -41,6 +41,7 @@ from scheduler.views.queue_order import MOST_AHEAD
 from scheduler.views.types import (
     AllocationView,
     ClusterView,
+    ExpectedStarts,
     Explanation,
     Health,
     JobAhead,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.facts.requests import Submission
     from scheduler.domain.jobs.spec import JobSpec
+    from scheduler.domain.throughputs.ways import Way
     from scheduler.protocol.reports import NodeReport
 
 _AFTER = {
@@ -283,9 +285,17 @@ class FakeService(FakeSettings):
                 found[job_id] = live_job(row, lease)
         return found
 
-    def starts(self, job_ids: Sequence[str]) -> Mapping[str, float]:
+    def starts(self, job_ids: Sequence[str]) -> ExpectedStarts:
         """Return that each waiting job starts in an hour."""
-        return dict.fromkeys(job_ids, self.now_s + 3600.0) if self.leading else {}
+        if not self.leading:
+            return ExpectedStarts()
+        return ExpectedStarts(
+            made_s=self.now_s, start_s=dict.fromkeys(job_ids, self.now_s + 3600.0)
+        )
+
+    def ways(self, row: JobRow) -> tuple[Way, ...]:
+        """Return none."""
+        return ()
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say that a waiting job waits for its turn, and that a held one is held."""

@@ -31,6 +31,7 @@ def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
         workers=0 if lease is None else len(lease.workers),
         nodes=() if lease is None else lease.nodes,
         lease_deadline_s=None if lease is None else lease.deadline_s,
+        lease_start_s=None if lease is None else lease.start_s,
         allocation=MappingProxyType({} if lease is None else {"v100": 1.0}),
         share=None if lease is None else 1.0,
         rho=None if lease is None else 1.0,
