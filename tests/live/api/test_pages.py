@@ -163,7 +163,7 @@ def test_an_action_needs_the_key_of_the_session_and_a_page_of_this_scheduler(
     ]
     takes_a_reason = path not in {"/submit", "/policies/{name}"}  # else it is a trial
     last = 422 if takes_a_reason else 200
-    if path.startswith("/admin/"):  # without its fields: refused, or carried out
+    if path.startswith("/admin/") or path.endswith("/change"):  # without its fields
         last = answers[-1].status_code
         assert last in {200, 303, 404, 409, 422}
     assert [answer.status_code for answer in answers] == [403, 403, 403, 403, 400, last]
