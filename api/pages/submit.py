@@ -87,7 +87,9 @@ async def submit(request: Request, principal: Principal, form: dict[str, str]) -
         else:
             jobs = await context_of(request).heavily(read_text, text)
         asked = jobs if is_trial else _with_ids(jobs, key)
-        document, _ = await take_jobs(request, principal, {"jobs": asked}, dry_run=is_trial)
+        document, _ = await take_jobs(
+            request, principal, {"jobs": asked}, dry_run=is_trial, forecast=is_trial
+        )
     except (LeaseholdError, ProblemError) as error:
         problem, more = problem_of_form(error), getattr(error, "__notes__", ())
         return _show(request, text=text, fields=fields, problem=problem, more=more, key=key)

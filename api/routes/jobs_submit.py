@@ -88,13 +88,22 @@ async def submit_jobs(
     dry_run: Annotated[
         bool, Query(description="change nothing; return where it could run")
     ] = False,
+    forecast: Annotated[
+        bool, Query(description="with dry_run, of one job: also when it would start and complete")
+    ] = False,
     idempotency_key: Annotated[ClientId | None, Header()] = None,
 ) -> Answer:
     """Take jobs in."""
     body = await _body(request)
     small = len(await request.body()) <= _SMALL_BYTES
     document, status = await take_jobs(
-        request, principal, body, small=small, dry_run=dry_run, key=idempotency_key or ""
+        request,
+        principal,
+        body,
+        small=small,
+        dry_run=dry_run,
+        forecast=forecast,
+        key=idempotency_key or "",
     )
     return Answer(document, status)
 
@@ -106,6 +115,7 @@ async def take_jobs(
     *,
     small: bool = False,
     dry_run: bool,
+    forecast: bool = False,
     key: str = "",
 ) -> tuple[dict[str, Any], int]:
     """Take jobs in, or try them.
@@ -116,6 +126,7 @@ async def take_jobs(
         body: a job, or a batch of them, as for the route.
         small: whether it has few bytes.
         dry_run: change nothing; return where they could run.
+        forecast: if it is one job that is tried, also return when it would start and complete.
         key: an id of the request, by which a repeated one is recognised; may be empty.
 
     Returns:
@@ -137,12 +148,13 @@ async def take_jobs(
     aside = many or not small or not _is_plain(items[0])
     made = await _made(context, principal, items, keys, aside=aside)
     if many:
-        return await _batch(context, principal, made, dry_run=dry_run)
+        alone = forecast and len(made) == 1
+        return await _batch(context, principal, made, dry_run=dry_run, forecast=alone)
     (one,) = made
     if isinstance(one, ProblemError):
         raise one
     if dry_run:
-        return await _tried(context, principal, one), 200
+        return await _tried(context, principal, one, forecast=forecast), 200
     if one.job.array is not None:
         return await _batch(context, principal, made, dry_run=False)
     return await _single(context, principal, one)
@@ -243,7 +255,12 @@ async def _single(context: Context, principal: Principal, made: Made) -> tuple[d
 
 
 async def _batch(
-    context: Context, principal: Principal, made: Sequence[Made | ProblemError], *, dry_run: bool
+    context: Context,
+    principal: Principal,
+    made: Sequence[Made | ProblemError],
+    *,
+    dry_run: bool,
+    forecast: bool = False,
 ) -> tuple[dict[str, Any], int]:
     """Answer per item; all valid jobs are submitted together."""
     answers: list[dict[str, Any]] = []
@@ -253,7 +270,7 @@ async def _batch(
             answers.append(_failed(index, item, dry_run=dry_run))
         elif dry_run:
             await asyncio.sleep(0)  # a fit takes a fraction of a millisecond: let other tasks run
-            answers.append(await _fitting(context, principal, index, item))
+            answers.append(await _fitting(context, principal, index, item, forecast=forecast))
         else:
             for submission in item.submissions:
                 answers.append(_item(index, submission.spec.array_index))
@@ -268,15 +285,18 @@ async def _batch(
 
 
 async def _fitting(
-    context: Context, principal: Principal, index: int, made: Made
+    context: Context, principal: Principal, index: int, made: Made, *, forecast: bool
 ) -> dict[str, Any]:
     try:
-        return {"index": index, "fit": await _tried(context, principal, made), "error": None}
+        fit = await _tried(context, principal, made, forecast=forecast)
     except ProblemError as error:
         return _failed(index, error, dry_run=True)
+    return {"index": index, "fit": fit, "error": None}
 
 
-async def _tried(context: Context, principal: Principal, made: Made) -> dict[str, Any]:
+async def _tried(
+    context: Context, principal: Principal, made: Made, *, forecast: bool = False
+) -> dict[str, Any]:
     """Return whether a job could run, and its pod.
 
     Raises:
@@ -285,7 +305,8 @@ async def _tried(context: Context, principal: Principal, made: Made) -> dict[str
     if late := missed_deadline(made.spec.deadline_s, now_s=context.now()):
         raise ProblemError(422, late)
     try:
-        fit = await context.service.fit(made.spec, owner=principal.subject)
+        asks = forecast and made.job.array is None and not made.job.held
+        fit = await context.service.fit(made.spec, owner=principal.subject, forecast=asks)
     except AdmissionError as error:
         raise ProblemError(422, str(error), code="refused") from None
     return _with_pod(fit, made.spec, context.settings.template_allows)

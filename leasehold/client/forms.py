@@ -807,6 +807,9 @@ class Fit(TypedDict):
         reason: why it cannot run, or cannot start yet; null if it could start now
         message: the reason as text
         configurations: the ways in which it could run, the fastest first
+        starts_s: when it would start, by a replay; null if that was not asked, or is not known
+        completes_s: when it would complete
+        forecast: what these times rest on, or why there are none; empty if they were not asked
         pod: the pod of rank 0, if the job says something about pods
     """
 
@@ -814,6 +817,9 @@ class Fit(TypedDict):
     reason: WaitReason | None
     message: str
     configurations: list[FitConfiguration]
+    starts_s: float | None
+    completes_s: float | None
+    forecast: str
     pod: dict[str, Any] | None
 
 
@@ -2250,9 +2256,11 @@ class SubmitJobsQuery(TypedDict, total=False):
 
     Attributes:
         dry_run: change nothing; return where it could run
+        forecast: with dry_run, of one job: also when it would start and complete
     """
 
     dry_run: bool | None
+    forecast: bool | None
 
 
 class ListJobsQuery(TypedDict, total=False):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.control.jobs.submit import names_of
 from scheduler.errors import ConflictError, LeaseholdError
 from scheduler.views.types import ExpectedStarts, PolicyTrial
-from simulator.forecast.forecast import Forecast, ForecastInput, JobTimes, forecast_packed
+from simulator.forecast.forecast import Forecast, ForecastInput, forecast_packed
 from simulator.forecast.policy_trial import try_policy_packed
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from scheduler.clock import Clock
-    from scheduler.control.facts.requests import PolicyChoice
+    from scheduler.control.facts.facts import JobsSubmitted
+    from scheduler.control.facts.requests import Fit, PolicyChoice
     from scheduler.control.state.control_copy import ControlCopy
     from scheduler.views.types import Explanation
 
@@ -64,6 +65,8 @@ class SimulatedForecaster:
         self._fresh_until_s = -math.inf
         self._forecast: Forecast | None = None
         self._problem = ""
+        #: whether a job is tried now.
+        self._tries_job = False
         #: the policy that is tried now.
         self._trial: Trial | None = None
 
@@ -102,7 +105,7 @@ class SimulatedForecaster:
             explanation,
             starts_s=None if running or starts is None else self._made_s + starts,
             completes_s=None if completes is None else self._made_s + completes,
-            forecast=self._words(explanation.job_id, times),
+            forecast=_words(self._forecast, explanation.job_id),
         )
 
     def starts(
@@ -132,25 +135,10 @@ class SimulatedForecaster:
         """Return whether the present forecast is fresh enough."""
         return now_s <= self._fresh_until_s and changed_s <= self._made_s
 
-    def _words(self, job_id: str, times: JobTimes) -> str:
-        assert self._forecast is not None
-        if times.unknown:
-            return f"unknown: {times.unknown}"
-        if times.ending:
-            return f"by a replay of the cluster from now on it does not complete: {times.ending}"
-        if times.completion_s is not None:
-            return "by a replay of the cluster from now on; no job joins, nothing fails"
-        others = [o for o, entry in self._forecast.times.items() if entry.unknown and o != job_id]
-        because = f"; it is unknown when {names_of(others)} will be done" if others else ""
-        return f"unknown: the replay of the cluster from now on did not come to its end{because}"
-
     async def _make(self, copied: Callable[[], Awaitable[ControlCopy]], now_s: float) -> None:
         found, problem = None, ""
         try:
-            packed = await asyncio.to_thread((await self._input(copied)).pack)
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._executor(), forecast_packed, packed
-            )
+            found = await self._replayed(await self._input(copied))
         except BrokenExecutor:
             self._pool = None
             problem = "the replay died; the next question starts a new one"
@@ -162,6 +150,55 @@ class SimulatedForecaster:
             self._forecast, self._problem, self._made_s = found, problem, now_s
             self._took_s = done_s - now_s
         self._fresh_until_s = done_s + max(FRESH_S, self._took_s)
+
+    async def try_job(
+        self, copied: Callable[[], Awaitable[ControlCopy]], fact: JobsSubmitted, fit: Fit
+    ) -> Fit:
+        """Return a fit with expected times, or with the reason why there are none."""
+        if self._tries_job:
+            words = "no forecast: another job is tried now; try again in a few seconds"
+            return replace(fit, forecast=words)
+        self._tries_job = True
+        asked_s = self._clock.now_s()
+        run = asyncio.create_task(self._with_job(copied, fact))
+        run.add_done_callback(_note_failure)
+        await asyncio.wait({run}, timeout=self._patience_s)
+        if not run.done():  # it goes on to its end: until then no other one may begin
+            return replace(fit, forecast="no forecast: the replay takes too long")
+        found = run.result()
+        if isinstance(found, str):
+            return replace(fit, forecast=f"no forecast: {found}")
+        (job_id,) = fact.job_ids
+        times = found.times.get(job_id)
+        if times is None:
+            return replace(fit, forecast="no forecast: the job may not run now")
+        return replace(
+            fit,
+            starts_s=None if times.start_s is None else asked_s + times.start_s,
+            completes_s=None if times.completion_s is None else asked_s + times.completion_s,
+            forecast=_words(found, job_id),
+        )
+
+    async def _with_job(
+        self, copied: Callable[[], Awaitable[ControlCopy]], fact: JobsSubmitted
+    ) -> Forecast | str:
+        """Return the forecast with a further job, or why there is none."""
+        try:
+            asked = replace(await self._input(copied), fact=fact)
+            return await self._replayed(asked)
+        except BrokenExecutor:
+            self._pool = None
+            return "the replay died; the next question starts a new one"
+        except LeaseholdError as error:
+            return str(error)
+        finally:
+            self._tries_job = False
+
+    async def _replayed(self, asked: ForecastInput) -> Forecast:
+        packed = await asyncio.to_thread(asked.pack)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor(), forecast_packed, packed
+        )
 
     async def try_policy(
         self,
@@ -214,6 +251,20 @@ class SimulatedForecaster:
             self._making.cancel()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _words(forecast: Forecast, job_id: str) -> str:
+    """Return what the times of a job rest on, or why there are none."""
+    times = forecast.times[job_id]
+    if times.unknown:
+        return f"unknown: {times.unknown}"
+    if times.ending:
+        return f"by a replay of the cluster from now on it does not complete: {times.ending}"
+    if times.completion_s is not None:
+        return "by a replay of the cluster from now on; no job joins, nothing fails"
+    others = [o for o, entry in forecast.times.items() if entry.unknown and o != job_id]
+    because = f"; it is unknown when {names_of(others)} will be done" if others else ""
+    return f"unknown: the replay of the cluster from now on did not come to its end{because}"
 
 
 def _note_failure(task: asyncio.Task[Any]) -> None:

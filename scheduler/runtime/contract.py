@@ -64,8 +64,13 @@ class Jobs(Protocol):
         """Submit jobs; one that is refused does not affect the others. Durable on return."""
         ...
 
-    async def fit(self, spec: JobSpec, *, owner: str = "") -> Fit:
+    async def fit(self, spec: JobSpec, *, owner: str = "", forecast: bool = False) -> Fit:
         """Return whether and where a job of a user could run; changes nothing.
+
+        Args:
+            spec: the job.
+            owner: its user.
+            forecast: whether a replay also says when it would start and complete.
 
         Raises:
             AdmissionError: its submission would be refused.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from scheduler.control.facts.requests import PolicyChoice
+    from scheduler.control.facts.facts import JobsSubmitted
+    from scheduler.control.facts.requests import Fit, PolicyChoice
     from scheduler.control.state.control_copy import ControlCopy
     from scheduler.views.types import ExpectedStarts, Explanation, PolicyTrial
 
@@ -43,6 +44,18 @@ class Forecaster(Protocol):
         Args:
             copied: as for ``add_times``.
             job_ids: jobs that wait.
+        """
+        ...
+
+    async def try_job(
+        self, copied: Callable[[], Awaitable[ControlCopy]], fact: JobsSubmitted, fit: Fit
+    ) -> Fit:
+        """Return a fit with expected times, or with the reason why there are none.
+
+        Args:
+            copied: as for ``add_times``.
+            fact: the submission of one job.
+            fit: of that job.
         """
         ...
 

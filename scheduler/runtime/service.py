@@ -15,7 +15,7 @@ from scheduler.control.facts.facts import (
     JobChangeAsked,
     NodeReported,
 )
-from scheduler.control.facts.requests import Submitted
+from scheduler.control.facts.requests import Submission, Submitted
 from scheduler.control.jobs.actions import try_act
 from scheduler.control.jobs.submit import try_fit
 from scheduler.domain.jobs.job import JobStatus
@@ -68,12 +68,7 @@ if TYPE_CHECKING:
 
     from scheduler.clock import Clock
     from scheduler.control.facts.facts import Fact
-    from scheduler.control.facts.requests import (
-        Acted,
-        Fit,
-        JobAction,
-        Submission,
-    )
+    from scheduler.control.facts.requests import Acted, Fit, JobAction
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
@@ -366,12 +361,21 @@ class LiveService(ClusterAdmin):
         without_key = Submitted(code="refused", refusal=NO_KEY)
         return tuple(without_key if no else next(left) for no in refused)
 
-    async def fit(self, spec: JobSpec, *, owner: str = "") -> Fit:
+    async def fit(self, spec: JobSpec, *, owner: str = "", forecast: bool = False) -> Fit:
         """Return whether and where a job could run; changes nothing."""
         if spec.secret_env and not self._box.can_seal:
             raise AdmissionError(NO_KEY)
         rows = await self._rows_of(spec.depends_on) if spec.depends_on else {}
-        return try_fit(self._view, spec, owner, rows)
+        fit = try_fit(self._view, spec, owner, rows)
+        if not (forecast and fit.fits):
+            return fit
+        if self._driver is None or self._forecaster is None:
+            return replace(fit, forecast="no forecast: this scheduler makes no replays")
+        job = Submission(spec=spec, owner=owner)
+        fact = await asyncio.to_thread(
+            submission_fact, self._store, [job], actor=owner, box=self._box
+        )
+        return await self._forecaster.try_job(self._driver.copied, fact, fit)
 
     async def act(
         self,

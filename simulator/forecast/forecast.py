@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from copyreg import dispatch_table
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,12 @@ from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from policies.registry import make_policy
 from scheduler.control.admission import Admission
+from scheduler.control.control import Control
 from scheduler.control.facts.specs import engine_job
 from scheduler.control.jobs.submit import names_of
 from scheduler.control.jobs.table import restart_costs
 from scheduler.control.leases.progress import keeps_steps, own_speed, steps_now
-from scheduler.control.state.control_copy import state_of
+from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.domain.jobs.job import ALMOST_DONE, JobStatus
 from scheduler.domain.lease_life import EndReason, RevokeReason
 from scheduler.domain.throughputs.ways import Source
@@ -40,6 +41,7 @@ from simulator.world.overheads import Overheads
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scheduler.control.facts.facts import Fact
     from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.jobs import JobRecord
     from scheduler.control.state.leases import LiveLease
@@ -72,11 +74,22 @@ class ForecastInput:
         control: a copy of control's state.
         now_s: the time; not before the copy's.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
+        fact: what control takes in first; None for nothing.
     """
 
     control: ControlCopy
     now_s: float
     sources: tuple[str, ...] = ()
+    fact: Fact | None = None
+
+    def taken_in(self) -> ForecastInput:
+        """Return the state just after control has taken the fact in."""
+        if self.fact is None:
+            return self
+        knowledge = LearnedKnowledge(self.control.knowledge, sources=make_sources(self.sources))
+        control = Control(state_of(self.control, knowledge))
+        control.handle(self.fact, now_s=self.now_s)
+        return replace(self, control=copy_of(control.state), fact=None)
 
     def pack(self) -> bytes:
         """Return the input as bytes for another process."""
@@ -156,7 +169,7 @@ def forecast(
     Raises:
         LeaseholdError: the policy is unknown, or its parameters are wrong.
     """
-    outlook = Outlook(asked)
+    outlook = Outlook(asked.taken_in())
     note = ""
     try:
         outlook.enter()

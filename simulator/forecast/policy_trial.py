@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.knowledge import LearnedKnowledge
-from planner.registry import make_sources
-from scheduler.control.control import Control
 from scheduler.control.facts.facts import PolicySet
-from scheduler.control.state.control_copy import copy_of, state_of
 from scheduler.errors import LeaseholdError
 from scheduler.views.types import HoldingChange, PolicyTrial
 from simulator.forecast.forecast import MOST_WORK, ForecastInput, Outlook
@@ -43,7 +40,8 @@ def try_policy(asked: ForecastInput, choice: PolicyChoice, *, time_dependent: bo
         time_dependent: whether its answers change as time passes.
     """
     before, failure = _next_round(asked)
-    after, note = _next_round(_with_policy(asked, choice, time_dependent=time_dependent))
+    fact = PolicySet(choice=choice, time_dependent=time_dependent, actor="")
+    after, note = _next_round(replace(asked, fact=fact).taken_in())
     if failure:
         note = f"the policy in force gives no answer to compare with: {failure}"
     projects = {record.job_id: record.spec.project for record in asked.control.jobs}
@@ -62,17 +60,6 @@ def try_policy(asked: ForecastInput, choice: PolicyChoice, *, time_dependent: bo
         same=0 if note else sum(after.get(job_id) == held for job_id, held in before.items()),
         note=note,
     )
-
-
-def _with_policy(
-    asked: ForecastInput, choice: PolicyChoice, *, time_dependent: bool
-) -> ForecastInput:
-    """Return the state just after an operator has put the policy in force."""
-    knowledge = LearnedKnowledge(asked.control.knowledge, sources=make_sources(asked.sources))
-    control = Control(state_of(asked.control, knowledge))
-    fact = PolicySet(choice=choice, time_dependent=time_dependent, actor="")
-    control.handle(fact, now_s=asked.now_s)
-    return ForecastInput(control=copy_of(control.state), now_s=asked.now_s, sources=asked.sources)
 
 
 def _next_round(asked: ForecastInput) -> tuple[Holdings, str]:

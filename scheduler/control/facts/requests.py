@@ -79,12 +79,18 @@ class Fit:
         reason: why it cannot run, or cannot start yet; None if it could start now.
         message: the reason as text.
         configurations: the ways in which it could run, the fastest first.
+        starts_s: when it would start, by a replay; None if that was not asked, or is not known.
+        completes_s: when it would complete.
+        forecast: what these times rest on, or why there are none; empty if they were not asked.
     """
 
     fits: bool
     reason: WaitReason | None
     message: str
     configurations: tuple[FitConfiguration, ...]
+    starts_s: float | None = None
+    completes_s: float | None = None
+    forecast: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

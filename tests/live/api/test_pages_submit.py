@@ -48,7 +48,10 @@ def test_a_command_is_submitted_and_leads_to_its_job(daemon: Any) -> None:
 def test_a_trial_says_where_it_could_run_and_changes_nothing(daemon: Any) -> None:
     browser = daemon.browser("user")
     page = browser.send("/submit", name="train", command="python train.py", do="check")
-    assert "1 of 1 could run It could start now." in plain(page)
+    assert "1 of 1 could run It could start now. It would start 1970-01-12" in plain(page)
+    assert "By a replay." in plain(page)
+    two = browser.send("/submit", text="- {name: a, command: [a]}\n- {name: b, command: [b]}\n")
+    assert "It would start" not in plain(two)
     assert "v100" in plain(page)
     assert yaml.safe_load(text_of(page)) == {"name": "train", "command": ["python", "train.py"]}
     assert 'value="python train.py"' in page.text

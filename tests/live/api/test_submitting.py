@@ -247,6 +247,12 @@ def test_a_dry_run_changes_nothing(user: Any) -> None:
     assert one["configurations"][0]["count"] == 2
     never = user.post("/v1/jobs?dry_run=true", json=JOB | {"scale_factor": 9}).json()
     assert (never["fits"], never["reason"]) == (False, "too_large")
+    assert (one["starts_s"], one["forecast"]) == (None, "")
+    timed = user.post("/v1/jobs?dry_run=true&forecast=true", json=JOB).json()
+    assert timed["starts_s"] > 0
+    array = JOB | {"array": {"count": 2}}
+    for job in (array, JOB | {"held": True}):
+        assert user.post("/v1/jobs?dry_run=true&forecast=true", json=job).json()["forecast"] == ""
     batch = user.post("/v1/jobs?dry_run=true", json={"jobs": [JOB, {}]})
     assert batch.status_code == 207
     assert batch.json()["jobs"][0]["fit"]["fits"]

@@ -106,6 +106,84 @@ def test_a_list_of_jobs_has_the_starts_of_the_last_replay_and_does_not_wait(live
     live(story)
 
 
+def test_a_job_that_is_tried_is_told_when_it_would_start_and_then_does(live, in_this_process):
+    async def story(stage):
+        stage.service._forecaster = SimulatedForecaster(stage.clock)
+        await stage.job("first", total_steps=8.0, throughputs={"v100": 1.0})
+        await stage.wait(2)
+        spec = stage.spec("second", total_steps=5.0, throughputs={"v100": 1.0})
+        before = stage.store.head()
+        told = await stage.do(stage.service.fit(spec, owner="ann", forecast=True))
+        ends_s = (await stage.explanation("first")).completes_s
+        assert told.starts_s == pytest.approx(ends_s, abs=1.0)
+        assert told.completes_s == pytest.approx(told.starts_s + 5.0, abs=0.1)
+        assert "replay" in told.forecast
+        assert stage.store.head() == before
+        assert list(stage.driver.view.jobs.by_id) == ["first"]
+        plain = await stage.do(stage.service.fit(spec, owner="ann"))
+        assert (plain.starts_s, plain.forecast) == (None, "")
+        await stage.job("second", total_steps=5.0, throughputs={"v100": 1.0})
+        await stage.wait(20)
+        (attempt,) = stage.store.attempts("second")
+        assert attempt.start_s == pytest.approx(told.starts_s, abs=1.5)
+        stage.service._forecaster.close()
+
+    live(story)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(InputError("no such policy"), "no such policy"), (BrokenExecutor(), "died")],
+)
+def test_a_job_is_tried_without_times_if_the_replay_fails(
+    live, in_this_process, monkeypatch, error, words
+):
+    def fail(_question):
+        raise error
+
+    monkeypatch.setattr(forecasts, "forecast_packed", fail)
+
+    async def story(stage):
+        stage.service._forecaster = SimulatedForecaster(stage.clock)
+        told = await stage.do(stage.service.fit(stage.spec(), owner="ann", forecast=True))
+        assert told.fits
+        assert told.starts_s is None
+        assert words in told.forecast
+        again = await stage.do(stage.service.fit(stage.spec(), owner="ann", forecast=True))
+        assert again == told  # it is not stuck
+        large = stage.spec(scale_factors=(64,))
+        assert (await stage.do(stage.service.fit(large, forecast=True))).forecast == ""
+
+    live(story)
+
+
+def test_one_job_is_tried_at_a_time_and_not_for_ever(live, monkeypatch):
+    gate, whole = threading.Event(), forecasts.forecast_packed
+
+    def slow(question):
+        gate.wait(60)
+        return whole(question)
+
+    monkeypatch.setattr(forecasts, "ProcessPoolExecutor", lambda **_options: ThreadPoolExecutor(1))
+    monkeypatch.setattr(forecasts, "forecast_packed", slow)
+
+    async def story(stage):
+        forecaster = stage.service._forecaster = SimulatedForecaster(stage.clock, patience_s=0.01)
+        spec = stage.spec(total_steps=5.0)
+        first = await stage.service.fit(spec, owner="ann", forecast=True)
+        assert "takes too long" in first.forecast
+        second = await stage.service.fit(spec, owner="bob", forecast=True)
+        assert "another job is tried" in second.forecast
+        gate.set()
+        while forecaster._tries_job:  # noqa: ASYNC110 - a thread of the replay ends it
+            await asyncio.sleep(0.01)
+        forecaster._patience_s = 60.0
+        assert (await stage.service.fit(spec, owner="bob", forecast=True)).starts_s is not None
+        forecaster.close()
+
+    live(story)
+
+
 def test_slow_replays_are_made_seldom_for_lists_and_old_ones_are_not_told(
     live, in_this_process, monkeypatch
 ):

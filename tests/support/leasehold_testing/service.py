@@ -196,7 +196,7 @@ class FakeService(FakeSettings):
             spec=plain_spec(spec),
         )
 
-    async def fit(self, spec: JobSpec, *, owner: str = "") -> Fit:
+    async def fit(self, spec: JobSpec, *, owner: str = "", forecast: bool = False) -> Fit:
         """Return whether the gang fits the one node."""
         fits = spec.scale_factor <= self.workers
         way = FitConfiguration(
@@ -212,6 +212,8 @@ class FakeService(FakeSettings):
             reason=None if fits else WaitReason.TOO_LARGE,
             message="it fits" if fits else f"there are {self.workers} workers",
             configurations=(way,) if fits else (),
+            starts_s=self.now_s + 2400.0 if forecast and fits else None,
+            forecast="by a replay" if forecast and fits else "",
         )
 
     async def act(
