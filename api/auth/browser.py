@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 #: Name of the cookie.
 COOKIE: Final = "leasehold_token"
-_BEGIN: Final = f"{COOKIE}="
+#: Name of the cookie of a sign-in at the identity provider, which has not come to its end.
+ATTEMPT_COOKIE: Final = "leasehold_sign_in"
 #: Cookies of that name that are tried: one for each path.
 _MOST_COOKIES: Final = 3
 #: Longest token in a cookie; browsers drop larger cookies.
@@ -31,7 +32,7 @@ KEPT_S: Final = 7 * 86400
 #: First parts of the paths of pages.
 PAGES: Final = frozenset(
     {
-        *("admin",),
+        *("admin", "sign-in-provider", "sign-in-done"),
         *("", "changes", "cluster", "events", "fairness", "jobs", "rounds", "sign-in", "sign-out"),
         *("policies", "static", "submit", "usage", "usage-figures", "words"),
     }
@@ -52,9 +53,15 @@ def secrets_in_cookies(headers: Headers) -> list[str]:
     Cookies of other programs may have any form, and are passed over. The parser of the standard
     library takes quadratic time for some of them.
     """
+    found = cookies_named(headers, COOKIE)[:_MOST_COOKIES]
+    return [secret for secret in found if 0 < len(secret) <= LONGEST]
+
+
+def cookies_named(headers: Headers, name: str) -> list[str]:
+    """Return the values of a cookie, that of the nearest path first."""
+    begin = f"{name}="
     parts = (part.strip() for text in headers.getlist("cookie") for part in text.split(";"))
-    found = [part.removeprefix(_BEGIN) for part in parts if part.startswith(_BEGIN)]
-    return [secret for secret in found[:_MOST_COOKIES] if 0 < len(secret) <= LONGEST]
+    return [part.removeprefix(begin) for part in parts if part.startswith(begin)]
 
 
 def cookie_of(secret: str, *, secure: bool) -> str:
@@ -69,6 +76,15 @@ def cookie_of(secret: str, *, secure: bool) -> str:
     """
     rest = f"Max-Age={KEPT_S if secret else 0}; HttpOnly; SameSite=Strict"
     return f"{COOKIE}={secret}; {rest}{'; Secure' if secure else ''}"
+
+
+def attempt_cookie(text: str, *, secure: bool, lasts_s: int) -> str:
+    """Return the header that gives a browser its sign-in at the identity provider, or takes it.
+
+    The provider leads back from another site, so it cannot be a strict one.
+    """
+    rest = f"Max-Age={lasts_s if text else 0}; HttpOnly; SameSite=Lax"
+    return f"{ATTEMPT_COOKIE}={text}; {rest}{'; Secure' if secure else ''}"
 
 
 def session_of(request: HTTPConnection) -> str:

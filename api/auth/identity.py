@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -47,6 +47,10 @@ class ProviderSettings:
         groups_claim: claim with the groups; dots lead into objects.
         leeway_s: allowed difference of clocks.
         keep_s: time after which the keys are fetched again.
+        client_id: by which the provider knows the page, which signs people in; empty: it does not.
+        client_secret: of that client; empty for a public one.
+        redirect_url: where the provider sends people back, as registered there.
+        scopes: what the page asks for.
         stale_s: time for which old keys are valid if they cannot be fetched.
         refetch_s: least time between two fetches for unknown keys.
     """
@@ -61,6 +65,10 @@ class ProviderSettings:
     groups_claim: str = "groups"
     leeway_s: float = 60.0
     keep_s: float = 3600.0
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    redirect_url: str = ""
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
     stale_s: float = 86400.0
     refetch_s: float = 30.0
 

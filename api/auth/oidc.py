@@ -17,6 +17,7 @@ import math
 import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import quote, urlencode
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -24,6 +25,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
+from api.auth.code_flow import SHOWN, SignInError
 from api.auth.identity import Grant, is_safe_url
 from api.auth.roles import Principal, Role, TokenFault
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
+    from api.auth.code_flow import Attempt
     from api.auth.identity import ProviderSettings
 
 #: Longest token that is examined.
@@ -48,6 +51,16 @@ _REMEMBER_S: Final = 60.0
 #: Pause before a retry if there are no keys.
 _NO_KEYS_AGAIN_S: Final = 5.0
 _TIMES: Final = httpx.Timeout(5.0)
+#: Errors of a request to the provider.
+_FETCHING: Final = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    ValueError,
+    RecursionError,
+    TimeoutError,
+)
+#: Longest code that is exchanged.
+_LONGEST_CODE: Final = 4096
 #: Kinds of JWT that identify a person; logout tokens and similar ones do not.
 _KINDS: Final = {"", "jwt", "at+jwt", "application/at+jwt"}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
@@ -59,7 +72,7 @@ class Provider:
     """Verifies the tokens of an identity provider.
 
     Args:
-        settings: of the provider.
+        settings: of the provider; also an attribute.
         now: seconds since the Unix epoch.
         monotonic: seconds on a clock that never runs backwards.
         verify: checks the provider's certificate; None for the usual authorities.
@@ -75,7 +88,7 @@ class Provider:
         verify: ssl.SSLContext | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._settings, self._now, self._monotonic = settings, now, monotonic
+        self.settings, self._now, self._monotonic = settings, now, monotonic
         self._client = httpx.AsyncClient(
             timeout=_TIMES,
             verify=True if verify is None else verify,
@@ -87,6 +100,8 @@ class Provider:
         #: key id -> keys of that id; those without one under an empty id.
         self._keys: dict[str, list[RSAKey | ECKey]] = {}
         self._fetched_at = self._tried_at = -math.inf
+        #: the discovery document, and until when it is kept.
+        self._document: tuple[dict[str, Any], float] = ({}, -math.inf)
         #: digest of a token -> (its principal, time until which it needs no check).
         self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
 
@@ -113,12 +128,12 @@ class Provider:
         return found
 
     def _lives(self, principal: Principal) -> bool:
-        return (principal.expires_s or 0.0) + self._settings.leeway_s > self._now()
+        return (principal.expires_s or 0.0) + self.settings.leeway_s > self._now()
 
     async def _verified(self, secret: str) -> Principal:
         header = _header(secret)
         algorithm, key_id = header.get("alg"), header.get("kid", "")
-        if algorithm not in self._settings.algorithms:
+        if algorithm not in self.settings.algorithms:
             _refuse("it is signed by an algorithm that is not taken here")
         if not isinstance(key_id, str) or str(header.get("typ", "")).lower() not in _KINDS:
             _refuse("its header is not that of a token of a person")
@@ -135,11 +150,13 @@ class Provider:
     # -- claims -----------------------------------------------------------------------------------
 
     def _person(self, claims: Mapping[str, Any]) -> Principal:
-        settings = self._settings
+        settings = self.settings
         if claims.get("iss") != settings.issuer:
             _refuse("it is of another issuer")
         audience = claims.get("aud")
-        if settings.audience not in (audience if isinstance(audience, list) else [audience]):
+        audiences = audience if isinstance(audience, list) else [audience]
+        # The page's tokens are ID tokens, which are made for its client.
+        if not any(own and own in audiences for own in (settings.audience, settings.client_id)):
             _refuse("it is made for another audience")
         expires_s = self._check_times(claims)
         name = claims.get(settings.subject_claim)
@@ -164,7 +181,7 @@ class Provider:
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         """Return the token's expiry."""
-        leeway_s, now_s = self._settings.leeway_s, self._now()
+        leeway_s, now_s = self.settings.leeway_s, self._now()
         expires_s = _moment(claims, "exp", missing=-math.inf)
         if expires_s == -math.inf:
             _refuse("it never expires")
@@ -176,7 +193,7 @@ class Provider:
 
     def _grant(self, groups: frozenset[str]) -> Grant:
         """Return the grant of several groups: the highest role, and all its projects."""
-        grants = [grant for name, grant in self._settings.grants.items() if name in groups]
+        grants = [grant for name, grant in self.settings.grants.items() if name in groups]
         order = (Role.ADMIN, Role.OPERATOR, Role.USER, Role.VIEWER, Role.METRICS)
         for role in order:
             mine = [grant for grant in grants if grant.role is role]
@@ -189,13 +206,89 @@ class Provider:
             "(oidc.groups)"
         )
 
+    # -- signing in -------------------------------------------------------------------------------
+
+    async def address(self, attempt: Attempt) -> str:
+        """Return where to send a person to sign in.
+
+        Raises:
+            SignInError: the provider does not answer, or names no such address.
+        """
+        settings = self.settings
+        query = {
+            "response_type": "code",
+            "client_id": settings.client_id,
+            "redirect_uri": settings.redirect_url,
+            "scope": " ".join(settings.scopes),
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": attempt.challenge,
+            "code_challenge_method": "S256",
+        }
+        url = _endpoint(await self._described(), "authorization_endpoint")
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
+
+    async def exchange(self, attempt: Attempt, code: str) -> str:
+        """Return the ID token for a code of the provider.
+
+        Raises:
+            SignInError: the provider refuses, or gives no token of this sign-in.
+        """
+        if not 0 < len(code) <= _LONGEST_CODE:
+            raise SignInError("The identity provider's answer has no code that can be exchanged.")
+        settings, document = self.settings, await self._described()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": settings.redirect_url,
+            "client_id": settings.client_id,
+            "code_verifier": attempt.verifier,
+        }
+        headers = {}
+        if settings.client_secret:
+            ways = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+            if "client_secret_basic" in ways:
+                headers["Authorization"] = _basic(settings.client_id, settings.client_secret)
+            else:
+                form["client_secret"] = settings.client_secret
+        try:
+            answer = await self._fetch(_endpoint(document, "token_endpoint"), form, headers)
+        except _FETCHING as error:
+            raise SignInError(
+                f"The identity provider gives no token: {_said(error)[:SHOWN]}."
+            ) from None
+        token = answer.get("id_token")
+        if not isinstance(token, str):
+            raise SignInError(
+                "The identity provider gives no ID token; oidc.scopes must have openid."
+            )
+        claims = _claims_of(token)
+        if claims.get("nonce") != attempt.nonce:
+            raise SignInError("The identity provider's token is of another sign-in.")
+        if claims.get("azp") not in {None, settings.client_id}:
+            raise SignInError("The identity provider's token is of another client.")
+        return token
+
+    async def _described(self) -> dict[str, Any]:
+        """Return the discovery document, which is kept for a while."""
+        document, until = self._document
+        if self._monotonic() < until:
+            return document
+        try:
+            return await self._discover()
+        except _FETCHING as error:
+            raise SignInError(
+                f"The identity provider does not answer: {_said(error)[:SHOWN]}. Try again in a "
+                "while, or sign in with a token."
+            ) from None
+
     # -- keys -------------------------------------------------------------------------------------
 
     async def _candidates(self, key_id: str) -> list[RSAKey | ECKey]:
         """Return the keys that a token may be signed with."""
-        if self._age() >= self._settings.keep_s or not self._has(key_id):
+        if self._age() >= self.settings.keep_s or not self._has(key_id):
             await self._fetch_if_due(key_id)
-        if not self._keys or self._age() > self._settings.stale_s:
+        if not self._keys or self._age() > self.settings.stale_s:
             _refuse("the provider's keys cannot be fetched at the moment", away=True)
         if not self._has(key_id):
             _refuse("it is signed by a key that the provider does not show")
@@ -212,41 +305,52 @@ class Provider:
 
     async def _fetch_if_due(self, key_id: str) -> None:
         async with self._fetching:
-            least_s = self._settings.refetch_s if self._keys else _NO_KEYS_AGAIN_S
-            fresh = self._age() < self._settings.keep_s and self._has(key_id)
+            least_s = self.settings.refetch_s if self._keys else _NO_KEYS_AGAIN_S
+            fresh = self._age() < self.settings.keep_s and self._has(key_id)
             if fresh or self._monotonic() - self._tried_at < least_s:
                 return
             self._tried_at = self._monotonic()
             try:
-                found = _usable_keys(await self._document(await self._keys_url()))
-            except (
-                httpx.HTTPError,
-                httpx.InvalidURL,
-                ValueError,
-                RecursionError,
-                TimeoutError,
-            ) as error:
+                found = _usable_keys(await self._fetch(await self._keys_url()))
+            except _FETCHING as error:
                 _log.warning("the identity provider's keys cannot be fetched: %s", _said(error))
                 return
             self._keys, self._fetched_at = found, self._monotonic()
             self._known.clear()  # a removed key invalidates the tokens that it signed
 
     async def _keys_url(self) -> str:
-        settings = self._settings
+        settings = self.settings
         if settings.jwks_url:
             return settings.jwks_url
-        url = f"{settings.issuer.rstrip('/')}/.well-known/openid-configuration"
-        document = await self._document(url)
-        if document.get("issuer") != settings.issuer:
-            raise ValueError(f"{url} is of another issuer than {settings.issuer}")
-        found = document.get("jwks_uri")
+        found = (await self._discover()).get("jwks_uri")
         if not isinstance(found, str) or not is_safe_url(found):
-            raise ValueError(f"{url} names no https address of keys")
+            raise ValueError(f"{settings.issuer} names no https address of keys")
         return found
 
-    async def _document(self, url: str) -> dict[str, Any]:
-        body = b""
-        async with asyncio.timeout(10.0), self._client.stream("GET", url) as answer:
+    async def _discover(self) -> dict[str, Any]:
+        issuer = self.settings.issuer
+        url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+        document = await self._fetch(url)
+        if document.get("issuer") != issuer:
+            raise ValueError(f"{url} is of another issuer than {issuer}")
+        self._document = document, self._monotonic() + self.settings.keep_s
+        return document
+
+    async def _fetch(
+        self,
+        url: str,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Return a document of the provider; with a form, its answer to that.
+
+        Raises:
+            ValueError: the answer is an error, too large, or no JSON object.
+            httpx.HTTPError: the provider does not answer.
+        """
+        body, method = b"", "GET" if form is None else "POST"
+        sent = self._client.stream(method, url, data=form, headers=headers)
+        async with asyncio.timeout(10.0), sent as answer:
             if answer.status_code != httpx.codes.OK:
                 raise ValueError(f"{url} answers {answer.status_code}")
             async for piece in answer.aiter_bytes():
@@ -281,6 +385,16 @@ def _header(secret: str) -> dict[str, Any]:
     if len(parts) != 3 or not isinstance(header, dict):
         _refuse("it is no signed JWT")
     return header
+
+
+def _claims_of(secret: str) -> dict[str, Any]:
+    """Return the claims of a token without looking at its signature; empty if it is none."""
+    try:
+        body = secret.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (ValueError, IndexError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _moment(claims: Mapping[str, Any], name: str, *, missing: float) -> float:
@@ -338,5 +452,18 @@ def _has_fair_size(key: RSAKey) -> bool:
     return isinstance(public, RSAPublicKey) and LEAST_BITS <= public.key_size <= MOST_BITS
 
 
+def _endpoint(document: dict[str, Any], name: str) -> str:
+    url = document.get(name)
+    if not isinstance(url, str) or not is_safe_url(url):
+        raise SignInError(f"The identity provider names no https address as its {name}.")
+    return url
+
+
+def _basic(client_id: str, secret: str) -> str:
+    pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
 def _said(error: Exception) -> str:
+    """Return an error in words."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

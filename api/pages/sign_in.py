@@ -1,26 +1,38 @@
-"""Sign in with a token, and sign out."""
+"""Sign in with a token or at the identity provider, and sign out."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from api.auth.browser import LONGEST, check_same_site, cookie_of
+from api.auth import code_flow
+from api.auth.browser import (
+    ATTEMPT_COOKIE,
+    LONGEST,
+    attempt_cookie,
+    check_same_site,
+    cookie_of,
+    cookies_named,
+)
 from api.auth.roles import Role, TokenFault
 from api.context import context_of
 from api.edge.layers import principal_with, stranger_bucket
 from api.pages.rendering import render
 from api.pages.routing import error_page, read_form
-from api.problems import rate_limited
+from api.problems import ProblemError, rate_limited
 from api.settings import RateLimit
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Scope
+
+    from api.auth.oidc import Provider
+    from api.auth.roles import Principal
+    from api.context import Context
 
 #: Wrong tokens of one address: ten at once, then one every two seconds.
 TRIES: Final = RateLimit(per_s=0.5, burst=10)
@@ -28,6 +40,9 @@ TRIES: Final = RateLimit(per_s=0.5, burst=10)
 _NEXT: Final = re.compile(r"[A-Za-z0-9._~\[\]-]+(/[A-Za-z0-9._~\[\]-]+)*(\?[^\s\\<>\"']*)?")
 _USED: Final = (
     "This link was used already, or is older than a minute. `leasehold page` makes another one."
+)
+_ELSEWHERE: Final = (
+    "This sign-in was not begun in this browser, or was begun over ten minutes ago. Begin again."
 )
 _UNKNOWN: Final = "This token is not valid: it is unknown, has expired, or was revoked."
 
@@ -65,7 +80,13 @@ async def _sign_in(request: Request) -> Response:
     if principal is None:
         context.buckets.take(caller, TRIES)
         problem = _USED if code and not secret else why_refused(request.scope)
-    elif not principal.has(Role.VIEWER):
+        return await _form(request, wanted, problem=problem)
+    return await _begin(request, principal, secret, wanted)
+
+
+async def _begin(request: Request, principal: Principal, secret: str, wanted: str) -> Response:
+    """Begin a session, unless the token has no pages or fits into no cookie."""
+    if not principal.has(Role.VIEWER):
         words = f"The token of '{principal.subject}' has role {principal.role}, which has no pages."
         problem = f"{words} Use a token of a person."
     elif len(secret) > LONGEST:
@@ -73,6 +94,95 @@ async def _sign_in(request: Request) -> Response:
     else:
         return _with_cookie(request, _next(wanted), secret)
     return await _form(request, wanted, problem=problem)
+
+
+async def to_provider(request: Request) -> Response:
+    """Lead to the identity provider."""
+    try:
+        return await _leave(request)
+    except Exception as error:  # noqa: BLE001 - every error has a page
+        return error_page(request, error)
+
+
+async def _leave(request: Request) -> Response:
+    provider = _provider(request)
+    _take_try(request)
+    attempt = code_flow.Attempt.begin(_page(request.query_params.get("next", "")))
+    try:
+        address = await provider.address(attempt)
+    except code_flow.SignInError as error:
+        return await _form(request, attempt.wanted, problem=str(error))
+    answer = RedirectResponse(address, 303)
+    answer.headers["set-cookie"] = _attempt_cookie(request, attempt.written())
+    return answer
+
+
+async def from_provider(request: Request) -> Response:
+    """Begin a session with the code that the identity provider sends along."""
+    try:
+        return await _return(request)
+    except Exception as error:  # noqa: BLE001 - every error has a page
+        return error_page(request, error)
+
+
+async def _return(request: Request) -> Response:
+    provider = _provider(request)
+    _take_try(request)
+    kept = cookies_named(request.headers, ATTEMPT_COOKIE)
+    attempt = code_flow.Attempt.read(kept[0]) if kept else None
+    try:
+        answer = await _returned(request, provider, attempt)
+    except code_flow.SignInError as error:
+        answer = await _form(request, attempt.wanted if attempt else "", problem=str(error))
+    answer.headers.append("set-cookie", _attempt_cookie(request, ""))
+    return answer
+
+
+async def _returned(
+    request: Request, provider: Provider, attempt: code_flow.Attempt | None
+) -> Response:
+    query = request.query_params
+    if attempt is None or not attempt.is_answered_by(query.get("state", "")):
+        raise code_flow.SignInError(_ELSEWHERE)
+    if query.get("iss", provider.settings.issuer) != provider.settings.issuer:
+        raise code_flow.SignInError("The answer is of another identity provider.")
+    if error := query.get("error", ""):
+        raise code_flow.refused(error, query.get("error_description", ""))
+    secret = await provider.exchange(attempt, query.get("code", ""))
+    principal = await principal_with(secret, context_of(request), request.scope)
+    if principal is None:
+        return await _form(request, attempt.wanted, problem=why_refused(request.scope))
+    return await _begin(request, principal, secret, attempt.wanted)
+
+
+def _provider(request: Request) -> Provider:
+    """Return the identity provider.
+
+    Raises:
+        ProblemError: the page signs nobody in there.
+    """
+    provider = context_of(request).provider
+    if provider is None or not provider.settings.client_id:
+        raise ProblemError(404, "this page signs in with tokens alone (oidc.client_id is not set)")
+    return provider
+
+
+def _take_try(request: Request) -> None:
+    """Count a request that asks the identity provider.
+
+    Raises:
+        ProblemError: there were too many of this address.
+    """
+    buckets, caller = context_of(request).buckets, f"sign-in {stranger_bucket(request.scope)}"
+    wait_s = buckets.wait_s(caller, TRIES)
+    if wait_s > 0:
+        raise rate_limited(wait_s, cause="too many sign-ins from this address")
+    buckets.take(caller, TRIES)
+
+
+def _attempt_cookie(request: Request, text: str) -> str:
+    secure = request.url.scheme == "https"
+    return attempt_cookie(text, secure=secure, lasts_s=code_flow.LASTS_S)
 
 
 def why_refused(scope: Scope) -> str:
@@ -107,8 +217,17 @@ async def _form(request: Request, wanted: str, *, code: str = "", problem: str =
         code=code[:100],
         who=who,
         sends=who is not None and is_own and not has_session,
+        provider=_host_of_provider(context),
         problem=problem or (_USED if code and who is None else ""),
     )
+
+
+def _host_of_provider(context: Context) -> str:
+    """Return the name of the identity provider that signs people in; empty if there is none."""
+    provider = context.provider
+    if provider is None or not provider.settings.client_id:
+        return ""
+    return urlsplit(provider.settings.issuer).hostname or ""
 
 
 def _with_cookie(request: Request, target: str, secret: str) -> Response:
@@ -132,5 +251,7 @@ def _page(wanted: str) -> str:
 ROUTES: Final = (
     Route("/sign-in", show_sign_in, methods=["GET"]),
     Route("/sign-in", sign_in, methods=["POST"]),
+    Route("/sign-in-provider", to_provider, methods=["GET"]),
+    Route("/sign-in-done", from_provider, methods=["GET"]),
     Route("/sign-out", sign_out, methods=["POST"]),
 )

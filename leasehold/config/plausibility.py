@@ -26,7 +26,7 @@ from scheduler.unreadable import why_unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from leasehold.config.settings import ServerConfig, ServerSection
+    from leasehold.config.settings import OidcSection, ServerConfig, ServerSection
 
 _BUNDLED = "bundled"
 #: Twice the default wait of an agent's request for news.
@@ -278,6 +278,7 @@ def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
             parse_grant(text)
         except InputError as error:
             yield "oidc.groups", f"{group}: {error}"
+    yield from _check_client(oidc)
     wrong = [name for name in oidc.algorithms if name not in ALGORITHMS]
     if wrong or not oidc.algorithms:
         known = ", ".join(ALGORITHMS)
@@ -287,6 +288,26 @@ def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
         )
     if oidc.ca_file is not None and not Path(oidc.ca_file).is_file():
         yield "oidc.ca_file", f"there is no file '{oidc.ca_file}'"
+
+
+def _check_client(oidc: OidcSection) -> Iterator[tuple[str, str]]:
+    """Check the settings with which the page signs people in."""
+    if oidc.client_id is None:
+        for name in ("client_secret_file", "redirect_url"):
+            if getattr(oidc, name) is not None:
+                yield f"oidc.{name}", "is given without oidc.client_id"
+        return
+    if oidc.redirect_url is None:
+        yield "oidc.redirect_url", "is missing; with oidc.client_id give https://HOST/sign-in-done"
+    elif not is_safe_url(oidc.redirect_url) or not oidc.redirect_url.endswith("/sign-in-done"):
+        yield (
+            "oidc.redirect_url",
+            f"is '{oidc.redirect_url}'; it must be an https address that ends with /sign-in-done",
+        )
+    if "openid" not in oidc.scopes:
+        yield "oidc.scopes", f"'{' '.join(oidc.scopes)}' lacks openid, so there would be no token"
+    if oidc.client_secret_file is not None and not Path(oidc.client_secret_file).is_file():
+        yield "oidc.client_secret_file", f"there is no file '{oidc.client_secret_file}'"
 
 
 def _check_places(config: ServerConfig) -> Iterator[tuple[str, str]]:

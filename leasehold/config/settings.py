@@ -99,6 +99,18 @@ class OidcSection:
     subject_prefix: str = setting(
         "oidc-", "Put before that name, so that it differs from the owners of tokens made here."
     )
+    client_id: str | None = setting(
+        None, "Client by which it knows the page, to sign people in there; needs redirect_url."
+    )
+    client_secret_file: str | None = setting(
+        None, "File with the secret of that client; none for a public client."
+    )
+    redirect_url: str | None = setting(
+        None, "Where it sends them back, as registered there: https://HOST/sign-in-done."
+    )
+    scopes: tuple[str, ...] = setting(
+        ("openid", "profile", "email"), "What the page asks it for; some need groups, too."
+    )
     jwks_url: str | None = setting(
         None, "URL of its keys.", derived="the issuer's discovery document"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.auth.identity import ProviderSettings, parse_grant
@@ -34,6 +35,14 @@ def identity_provider(
         groups_claim=oidc.groups_claim,
         leeway_s=oidc.leeway_s,
         keep_s=oidc.keep_s,
+        client_id=oidc.client_id or "",
+        client_secret=_secret(oidc.client_secret_file),
+        redirect_url=oidc.redirect_url or "",
+        scopes=oidc.scopes,
     )
     verify = None if oidc.ca_file is None else ssl.create_default_context(cafile=oidc.ca_file)
     return Provider(settings, now=now, monotonic=monotonic, verify=verify)
+
+
+def _secret(file: str | None) -> str:
+    return "" if file is None else Path(file).read_text(encoding="utf-8").strip()

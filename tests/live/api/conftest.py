@@ -211,7 +211,12 @@ def serve() -> Iterator[Callable[..., Daemon]]:
     with contextlib.ExitStack() as stack:
 
         def start(
-            *, workers: int = 8, node_of: Any = None, approved_of: Any = None, **settings: Any
+            *,
+            workers: int = 8,
+            node_of: Any = None,
+            approved_of: Any = None,
+            provider: Any = None,
+            **settings: Any,
         ) -> Daemon:
             clock, service = Clock(), FakeService(workers=workers)
             app = create_app(
@@ -221,6 +226,7 @@ def serve() -> Iterator[Callable[..., Daemon]]:
                 monotonic=clock,
                 node_of=node_of,
                 approved_of=approved_of,
+                provider=provider,
             )
             loop = asyncio.new_event_loop()
             stack.callback(loop.close)

@@ -11,9 +11,11 @@ import threading
 import time
 from pathlib import Path
 from unittest import mock
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from api.auth.code_flow import Attempt, SignInError
 from leasehold.daemon.identity import identity_provider
 from leasehold.daemon.serve import _post, _reviewer
 from leasehold.daemon.settings import runtime_settings
@@ -122,6 +124,32 @@ def known(*, expired_s=None, between_s=None, tls=False):
         return found.subject, found.role, found.projects, fetched
 
     return observe
+
+
+def signing_in(texts):
+    """Return how a person is led to an identity provider, and whether the page gets a token."""
+    signing = keys()
+    with mock.patch.object(IdentityProvider, "add_key"), IdentityProvider() as idp:
+        idp.keys = signing
+        if "client_secret_file" in "".join(texts):
+            idp.secret = (certificates() / "one.crt").read_text().strip()
+        given = {key: text.replace("{issuer}", idp.issuer) for key, text in texts.items()}
+        return asyncio.run(led_and_back(idp, configured(given)))
+
+
+async def led_and_back(idp, config):
+    provider = identity_provider(config, now=time.time, monotonic=time.monotonic)
+    attempt = Attempt(state="s" * 43, verifier="v" * 43, nonce="n" * 43)
+    query = urlsplit(await provider.address(attempt)).query
+    back = parse_qs(urlsplit(idp.agree(f"/authorize?{query}")).query)
+    try:
+        await provider.exchange(attempt, back["code"][0])
+        problem = ""
+    except SignInError as error:
+        problem = str(error).replace(idp.issuer, "")
+    await provider.close()
+    asked = parse_qs(query)
+    return asked["client_id"], asked["redirect_uri"], asked["scope"], problem
 
 
 # -- Kubernetes ------------------------------------------------------------------------------------
@@ -318,6 +346,8 @@ OIDC = {
     "oidc__groups__vision-team": "user:vision",
     "oidc__groups__others": "viewer",
 }
+BACK = {"oidc__redirect_url": "https://a.example/sign-in-done"}
+CLIENT = {"oidc__client_id": "page"}
 AGENT = {"kubernetes__agent_account": "gpus/agent"}
 LOCAL = {"webhooks__allowed_networks": "127.0.0.0/8"}
 TRUSTS_ONE = {"oidc__ca_file": "{folder}/one.crt"}
@@ -334,6 +364,25 @@ ENTRIES = dict(
         setting("oidc.jwks_url", "none", "{issuer}/others", known(), **OIDC),
         setting("oidc.algorithms", "RS256", "ES256", known(), **OIDC),
         setting("oidc.ca_file", "{folder}/one.crt", "{folder}/other.crt", known(tls=True), **OIDC),
+        setting("oidc.client_id", "page", "other", signing_in, **OIDC, **BACK),
+        setting(
+            "oidc.client_secret_file",
+            "{folder}/one.crt",
+            "{folder}/other.crt",
+            signing_in,
+            **OIDC,
+            **BACK,
+            **CLIENT,
+        ),
+        setting(
+            "oidc.redirect_url",
+            "https://a.example/sign-in-done",
+            "https://b.example/sign-in-done",
+            signing_in,
+            **OIDC,
+            **CLIENT,
+        ),
+        setting("oidc.scopes", "openid", "openid,groups", signing_in, **OIDC, **BACK, **CLIENT),
         setting("oidc.leeway_s", "60", "5", known(expired_s=30), **OIDC),
         setting("oidc.keep_s", "600", "6000", known(between_s=1000.0), **OIDC),
         setting("kubernetes.agent_account", "gpus/agent", "gpus/other", NODE_OF),

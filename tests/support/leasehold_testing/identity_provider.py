@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
@@ -26,6 +29,9 @@ class IdentityProvider:
         shown: the published keys; None: the public halves of ``keys``.
         asked: paths that were asked for.
         answers: path -> (status, body) to answer in place of the right answer.
+        described: changes to the discovery document.
+        secret: of the client; empty for a public one.
+        person: claims of whoever signs in.
     """
 
     def __init__(self) -> None:
@@ -33,6 +39,11 @@ class IdentityProvider:
         self.shown: list[dict[str, Any]] | None = None
         self.asked: list[str] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
+        self.described: dict[str, Any] = {}
+        self.secret = ""
+        self.person: dict[str, Any] = {}
+        #: code -> what was asked for with it.
+        self.codes: dict[str, dict[str, str]] = {}
         self.add_key("k1")
         provider = self
 
@@ -40,7 +51,21 @@ class IdentityProvider:
             """Answers as the provider says."""
 
             def do_GET(self) -> None:
-                status, body = provider.answer(self.path)
+                if self.path.startswith("/authorize?"):
+                    self.send_response(302)
+                    self.send_header("Location", provider.agree(self.path))
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                self._answer(*provider.answer(self.path))
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                form = {name: values[0] for name, values in parse_qs(body).items()}
+                given = self.headers.get("Authorization", "")
+                self._answer(*provider.exchange(self.path, form, given))
+
+            def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -89,12 +114,50 @@ class IdentityProvider:
         if path in self.answers:
             return self.answers[path]
         if path == "/.well-known/openid-configuration":
-            document: Any = {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys"}
+            document: Any = {
+                "issuer": self.issuer,
+                "jwks_uri": f"{self.issuer}/keys",
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+            } | self.described
         elif path == "/keys":
             shown = [self.public(key_id) for key_id in self.keys]
             document = {"keys": shown if self.shown is None else self.shown}
         else:
             return 404, b""
+        return 200, json.dumps(document).encode()
+
+    def agree(self, path: str) -> str:
+        """Return where a person is sent back who agrees to sign in."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+        code = f"code-{len(self.codes)}"
+        self.codes[code] = asked
+        query = urlencode({"code": code, "state": asked["state"], "iss": self.issuer})
+        return f"{asked['redirect_uri']}?{query}"
+
+    def exchange(self, path: str, form: dict[str, str], given: str) -> tuple[int, bytes]:
+        """Return status and body of the answer to a code, which is good once."""
+        self.asked.append(path)
+        if path in self.answers:
+            return self.answers[path]
+        asked = self.codes.pop(form.get("code", ""), None)
+        hashed = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(hashed).rstrip(b"=").decode()
+        named = f"{form.get('client_id')}:{quote(self.secret, safe='')}"  # RFC 6749, 2.3.1
+        pair = base64.b64encode(named.encode()).decode()
+        known = form.get("client_secret", "") == self.secret or given == f"Basic {pair}"
+        good = (
+            asked is not None
+            and known
+            and form.get("grant_type") == "authorization_code"
+            and challenge == asked["code_challenge"]
+            and asked["code_challenge_method"] == "S256"
+            and all(form.get(name) == asked[name] for name in ("client_id", "redirect_uri"))
+        )
+        if not good or asked is None:
+            return 400, b'{"error": "invalid_grant"}'
+        mine = {"aud": asked["client_id"], "nonce": asked.get("nonce")} | self.person
+        document = {"id_token": self.token(**mine), "token_type": "Bearer"}
         return 200, json.dumps(document).encode()
 
     def claims(self, **changes: Any) -> dict[str, Any]:

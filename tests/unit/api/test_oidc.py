@@ -17,6 +17,7 @@ from scheduler.errors import ConfigError, InputError
 
 ISSUER = "https://id.example"
 DISCOVERY, KEYS = f"{ISSUER}/.well-known/openid-configuration", f"{ISSUER}/keys"
+BACK = "https://gpu.example/sign-in-done"
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
 CURVE = ECKey.generate_key("P-256", {"kid": "curve"})
 
@@ -260,6 +261,15 @@ def test_keys_come_by_tls_or_from_this_machine(url, safe):
         ({"algorithms": "RS256,none"}, "oidc.algorithms"),
         ({"groups.g": "agent"}, "oidc.groups"),
         ({"ca_file": "/nowhere"}, "oidc.ca_file"),
+        ({"client_id": "page"}, "oidc.redirect_url"),
+        ({"client_id": "page", "redirect_url": "http://a/sign-in-done"}, "oidc.redirect_url"),
+        ({"client_id": "page", "redirect_url": "https://a/back"}, "oidc.redirect_url"),
+        ({"redirect_url": BACK}, "without oidc.client_id"),
+        ({"client_id": "page", "redirect_url": BACK, "scopes": "email"}, "oidc.scopes"),
+        (
+            {"client_id": "page", "redirect_url": BACK, "client_secret_file": "/nowhere"},
+            "oidc.client_secret_file",
+        ),
     ],
 )
 def test_settings_that_would_let_others_in_are_refused(tmp_path, settings, problem):
