@@ -30,7 +30,7 @@ PYTEST ?= $(BIN)/pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-redteam test-browser test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage test-wheel compiled check format lock release written change-table house prose client-forms notebook docs bench setup clean
+.PHONY: help demo test test-live test-redteam test-browser screenshots test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage test-wheel compiled check format lock release written change-table house prose client-forms notebook docs bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or p
 
 test-browser: $(COMPILED)  ## Look at the page in Chromium; needs Chromium, and npm for some of the tests
 	.ci/test-browser $(ARGS)
+
+screenshots: $(COMPILED)  ## Take the pictures of the page in docs/images; needs what test-browser installs
+	PYTHONPATH=tests/support $(BIN)/python tests/browser/screenshots.py $(ARGS)
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, cast
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.routing import Match, Route
 
 from api.agent_fast_path import AgentFastPath
 from api.agent_tokens import tell_reuses
 from api.answers import Answer
-from api.auth.browser import page_of
 from api.auth.codes import SignInCodes
 from api.auth.tokens import Authenticator
 from api.context import Context
 from api.edge.forwarding import Forwarder
-from api.edge.layers import Edge, Gate, instance_of
+from api.edge.layers import Edge, Gate, instance_of, wants_page
 from api.limits import Buckets
 from api.openapi import openapi_document
 from api.pages import (
@@ -71,9 +71,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from api.auth.oidc import Provider
     from api.settings import ApiSettings
@@ -184,11 +183,18 @@ def create_app(
     app.add_exception_handler(HTTPException, cast("Any", _on_http_error))
     app.add_exception_handler(RequestValidationError, cast("Any", _on_validation_error))
     app.add_middleware(Gate, context=context)
-    app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes, version=app.version)
+
+    def page(scope: Scope, fault: PublicError) -> ASGIApp:
+        return problem_page(Request({**scope, "app": app}), fault)
+
+    app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes, version=app.version, page=page)
     if settings.forward:
         app.forwarder = Forwarder(context, certificate=settings.certificate)
         app.passing = Edge(
-            app.forwarder, max_body_bytes=settings.max_body_bytes, version=app.version
+            app.forwarder,
+            max_body_bytes=settings.max_body_bytes,
+            version=app.version,
+            page=page,
         )
     app.express = AgentFastPath(app.ordinary, context=context, version=app.version)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
@@ -272,9 +278,7 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
             detail=f"{request.method} is not possible here; {allowed} is",
             headers={"Allow": allowed},
         )
-    # The REST interface answers in JSON, whatever a program says that it accepts.
-    accepts_html = "text/html" in request.headers.get("accept", "")
-    if request.method == "GET" and accepts_html and page_of(request.url.path) is not None:
+    if wants_page(request.url.path, request.headers):
         return problem_page(request, fault)
     return fault.answer(instance_of(request.scope))
 

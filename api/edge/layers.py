@@ -23,11 +23,14 @@ from api.redaction import redact
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from api.context import Context
+
+    #: A request and its error -> the page of the error.
+    PageOf = Callable[[Scope, PublicError], ASGIApp]
 
 _access = logging.getLogger("leasehold.access")
 _log = logging.getLogger("leasehold.api")
@@ -52,6 +55,14 @@ FIXED_HEADERS = {
 }
 
 
+def wants_page(path: str, headers: Headers) -> bool:
+    """Return whether an error is to be a page: of a view, for a browser.
+
+    The REST interface answers in JSON, whatever a program says that it accepts.
+    """
+    return page_of(path) is not None and "text/html" in headers.get("accept", "")
+
+
 class RequestIds:
     """Makes request ids, which are unique but not secret."""
 
@@ -70,10 +81,14 @@ class Edge:
         app: the application.
         max_body_bytes: largest body.
         version: of the program, sent in every answer.
+        page: makes the page of an error, for browsers.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, version: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, *, max_body_bytes: int, version: str = "", page: PageOf | None = None
+    ) -> None:
         self._app = app
+        self._page = page
         self._max_body_bytes = max_body_bytes
         self._headers = FIXED_HEADERS | {"x-leasehold-version": version}
         self._ids = RequestIds()
@@ -92,7 +107,7 @@ class Edge:
             exchange.check_announced_size()
             await self._app(scope, exchange.receive, exchange.send)
         except Exception as error:  # noqa: BLE001 - the caller gets an answer for any error
-            await exchange.fail(error)
+            await exchange.fail(error, self._page)
         finally:
             exchange.log()
 
@@ -139,8 +154,8 @@ class _Exchange:
             headers["x-request-id"] = self.request_id
         await self._send(message)
 
-    async def fail(self, error: Exception) -> None:
-        """Answer with the error, unless an answer has already begun."""
+    async def fail(self, error: Exception, page: PageOf | None) -> None:
+        """Answer with the error, unless an answer has already begun; browsers get a page."""
         if isinstance(error, ClientDisconnect):
             return  # the caller is gone
         fault = fault_for(error, self._scope)
@@ -149,7 +164,10 @@ class _Exchange:
             fault = internal_error(self.request_id)
         if self._status:
             return
-        await fault.answer(instance_of(self._scope))(self._scope, self._receive, self.send)
+        answer: ASGIApp = fault.answer(instance_of(self._scope))
+        if page is not None and wants_page(self._scope["path"], self._headers):
+            answer = page(self._scope, fault)
+        await answer(self._scope, self._receive, self.send)
 
     def log(self) -> None:
         """Write the line of the access log; never a query, which may hold anything."""

@@ -97,7 +97,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         found: the lines, those of the newest attempt first.

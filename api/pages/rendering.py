@@ -269,7 +269,7 @@ def _environment() -> Environment:
     }
     parts: Any = made.get_template("parts.html").module
     made.globals |= {
-        name: getattr(parts, name) for name in ("word", "copies", "left_out", "refused")
+        name: getattr(parts, name) for name in ("word", "copies", "left_out", "refused", "why_of")
     }
     return made
 

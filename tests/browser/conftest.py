@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from api.auth.browser import COOKIE
 from api.settings import ApiSettings
+from leasehold_testing.browsing import OPTIONS, chromium_command
 from leasehold_testing.listening import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FOLDER = Path(__file__).parent
-#: Names of Chromium's command.
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 #: Milliseconds for anything to appear; a page follows changes within seconds.
 PATIENCE_MS = 20_000
 
@@ -27,7 +22,7 @@ PATIENCE_MS = 20_000
 def chromium() -> Iterator[Any]:
     """Return a running Chromium."""
     sync = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    command = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    command = chromium_command()
     if command is None:
         pytest.skip("there is no Chromium here")
     with sync.sync_playwright() as playwright:

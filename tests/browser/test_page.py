@@ -15,19 +15,13 @@ from playwright.sync_api import expect
 
 from api import pages
 from api.auth.browser import COOKIE
+from leasehold_testing.browsing import VIEWS, submit
 from scheduler.logs.output import LogChunk
 from scheduler.store.queries import JobQuery
 
 FOLDER = Path(__file__).parent
 STATIC = Path(pages.__file__).parent / "static"
 MODULES = FOLDER / "node_modules"
-VIEWS = ["/jobs", "/jobs/{job}", "/jobs/{job}/hold", "/jobs/-/cancel", "/cluster", "/events"]
-VIEWS += ["/cluster/alpha/drain", "/jobs/nothing", "/rounds", "/fairness", "/usage", "/words"]
-VIEWS += ["/usage-figures?by=day", "/admin/projects", "/admin/tokens", "/admin/nodes"]
-VIEWS += ["/admin/tokens/new", "/admin/projects/vision"]
-VIEWS += ["/jobs?group=owner", "/jobs/{job}/output", "/jobs/{job}/output?q=loss"]
-VIEWS += ["/jobs/{job}/change"]
-VIEWS += ["/policies", "/policies/alpha_fairness", "/submit", "/submit?from={job}"]
 
 
 @pytest.fixture
@@ -36,15 +30,6 @@ def job(scheduler: Any) -> str:
     found = submit(scheduler, "train")
     scheduler.do(scheduler.service.run, found)
     return found
-
-
-def submit(scheduler: Any, name: str, **fields: Any) -> str:
-    """Submit a job, as the REST interface does."""
-    body = {"name": name, "command": ["python", "train.py"]} | fields
-    headers = {"Authorization": f"Bearer {scheduler.token('admin')}"}
-    answer = httpx.post(f"{scheduler.url}/v1/jobs", json=body, headers=headers)
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["job_id"])
 
 
 def cookie_of(page: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from api import pages
 from api.app import create_app
 from api.auth.browser import PAGES, page_of
 from api.pages.routing import MOST_FIELDS, MOST_FORM_BYTES
-from api.settings import ApiSettings
+from api.settings import ApiSettings, RateLimit
 from leasehold_testing.service import FakeService
 from scheduler.errors import ConflictError, NotLeadingError
 from scheduler.logs.output import LogChunk
@@ -96,7 +96,7 @@ TABLE |= {
     },
 }
 #: Pages that have tests of their own: streams, files, signing in and out.
-OTHERS = {"changes", "static", "sign-in", "sign-out"}
+OTHERS = {"changes", "static", "sign-in", "sign-out", "sign-in-provider", "sign-in-done"}
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -271,6 +271,29 @@ def test_a_page_that_does_not_exist_is_a_page_for_browsers_and_a_problem_for_pro
     for path in ("/v1/jobs/nothing", "/v1/nothing", "/v1/jobs?limit=0"):
         answer = daemon.caller("viewer").get(path, headers=html)
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("status", [413, 421, 429])
+def test_what_the_outermost_layers_refuse_is_a_page_for_browsers(serve: Any, status: int) -> None:
+    daemon = serve(auth=status != 421, max_body_bytes=5000, rate=RateLimit(per_s=0.001, burst=3))
+    caller = daemon.client if status == 421 else daemon.browser("viewer")
+    for accept, kind in (("text/html,*/*", "text/html"), ("*/*", "application/problem+json")):
+        headers = caller.headers | {"Accept": accept}
+        if status == 421:
+            headers |= {"Host": "rebound.evil.example"}
+        browser = dataclasses.replace(caller, headers=headers)
+        if status == 413:
+            answer = browser.send("/submit", text="x" * 6000)
+        else:
+            for _ in range(4):
+                answer = browser.get("/words")
+        assert answer.status_code == status
+        assert answer.headers["content-type"].startswith(kind)
+        assert ("<h1>" in answer.text) == (kind == "text/html")
+        assert answer.headers["x-request-id"]
+    path = "/v1/jobs"
+    answer = dataclasses.replace(caller, headers=headers | {"Accept": "text/html"}).get(path)
+    assert "json" in answer.headers["content-type"]
 
 
 def test_a_bug_is_a_page_that_names_the_line_of_the_log(daemon: Any, caplog: Any) -> None:
