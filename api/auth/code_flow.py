@@ -17,10 +17,21 @@ from urllib.parse import quote, unquote
 LASTS_S: Final = 600
 #: Longest word of the provider that a page shows.
 SHOWN: Final = 200
+#: Longest page to go on with; browsers drop cookies of more than 4,096 characters.
+_LONGEST_PAGE: Final = 3000
 
 
 class SignInError(Exception):
-    """A sign-in at the provider does not succeed; the text says why."""
+    """A sign-in at the provider does not succeed; the text says why.
+
+    Args:
+        words: why.
+        status: of the page that says so.
+    """
+
+    def __init__(self, words: str, *, status: int = 401) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +66,9 @@ class Attempt:
         return cls(state=state, verifier=verifier, nonce=nonce, wanted=unquote(wanted))
 
     def written(self) -> str:
-        """Return what the cookie holds."""
+        """Return what the cookie holds; without the page to go on with if that is too long."""
         wanted = quote(self.wanted, safe="").replace(".", "%2E")
+        wanted = wanted if len(wanted) <= _LONGEST_PAGE else ""
         return f"{self.state}.{self.verifier}.{self.nonce}.{wanted}"
 
     def is_answered_by(self, state: str) -> bool:

@@ -59,6 +59,8 @@ _FETCHING: Final = (
     RecursionError,
     TimeoutError,
 )
+#: Codes that are exchanged at once; keys need connections, too.
+_MOST_EXCHANGES: Final = 10
 #: Longest code that is exchanged.
 _LONGEST_CODE: Final = 4096
 #: Kinds of JWT that identify a person; logout tokens and similar ones do not.
@@ -102,6 +104,8 @@ class Provider:
         self._fetched_at = self._tried_at = -math.inf
         #: the discovery document, and until when it is kept.
         self._document: tuple[dict[str, Any], float] = ({}, -math.inf)
+        self._describing, self._exchanging = asyncio.Lock(), asyncio.Semaphore(_MOST_EXCHANGES)
+        self._describe_again_at, self._away = -math.inf, ""
         #: digest of a token -> (its principal, time until which it needs no check).
         self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
 
@@ -153,10 +157,11 @@ class Provider:
         settings = self.settings
         if claims.get("iss") != settings.issuer:
             _refuse("it is of another issuer")
-        audience = claims.get("aud")
-        audiences = audience if isinstance(audience, list) else [audience]
-        # The page's tokens are ID tokens, which are made for its client.
-        if not any(own and own in audiences for own in (settings.audience, settings.client_id)):
+        audiences = _audiences(claims)
+        # The page's tokens are ID tokens, which are made for its client, and for no other's use.
+        own = settings.client_id
+        is_own = own in audiences and claims.get("azp", own) == own
+        if settings.audience not in audiences and not (own and is_own):
             _refuse("it is made for another audience")
         expires_s = self._check_times(claims)
         name = claims.get(settings.subject_claim)
@@ -246,14 +251,16 @@ class Provider:
         }
         headers = {}
         if settings.client_secret:
-            ways = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-            if "client_secret_basic" in ways:
+            ways = document.get("token_endpoint_auth_methods_supported")
+            if not isinstance(ways, list) or "client_secret_basic" in ways:
                 headers["Authorization"] = _basic(settings.client_id, settings.client_secret)
             else:
                 form["client_secret"] = settings.client_secret
         try:
-            answer = await self._fetch(_endpoint(document, "token_endpoint"), form, headers)
+            async with self._exchanging:
+                answer = await self._fetch(_endpoint(document, "token_endpoint"), form, headers)
         except _FETCHING as error:
+            _log.warning("the identity provider gives no token: %s", _said(error))
             raise SignInError(
                 f"The identity provider gives no token: {_said(error)[:SHOWN]}."
             ) from None
@@ -262,25 +269,35 @@ class Provider:
             raise SignInError(
                 "The identity provider gives no ID token; oidc.scopes must have openid."
             )
+        if token.count(".") != 2:
+            raise SignInError(
+                "The identity provider's ID token is no signed JWT; it must not be encrypted."
+            )
         claims = _claims_of(token)
         if claims.get("nonce") != attempt.nonce:
             raise SignInError("The identity provider's token is of another sign-in.")
-        if claims.get("azp") not in {None, settings.client_id}:
+        if settings.client_id not in _audiences(claims):
             raise SignInError("The identity provider's token is of another client.")
         return token
 
     async def _described(self) -> dict[str, Any]:
         """Return the discovery document, which is kept for a while."""
-        document, until = self._document
-        if self._monotonic() < until:
-            return document
-        try:
-            return await self._discover()
-        except _FETCHING as error:
-            raise SignInError(
-                f"The identity provider does not answer: {_said(error)[:SHOWN]}. Try again in a "
-                "while, or sign in with a token."
-            ) from None
+        async with self._describing:
+            document, until = self._document
+            if self._monotonic() < until:
+                return document
+            if self._monotonic() >= self._describe_again_at:
+                self._describe_again_at = self._monotonic() + _NO_KEYS_AGAIN_S
+                try:
+                    return await self._discover()
+                except _FETCHING as error:
+                    self._away = _said(error)
+                    _log.warning("the identity provider does not answer: %s", self._away)
+        raise SignInError(
+            f"The identity provider does not answer: {self._away[:SHOWN]}. Try again in a while, "
+            "or sign in with a token.",
+            status=503,
+        )
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -351,12 +368,12 @@ class Provider:
         body, method = b"", "GET" if form is None else "POST"
         sent = self._client.stream(method, url, data=form, headers=headers)
         async with asyncio.timeout(10.0), sent as answer:
-            if answer.status_code != httpx.codes.OK:
-                raise ValueError(f"{url} answers {answer.status_code}")
             async for piece in answer.aiter_bytes():
                 body += piece
                 if len(body) > MOST_BYTES:
                     raise ValueError(f"{url} is larger than {MOST_BYTES} bytes")
+        if answer.status_code != httpx.codes.OK:
+            raise ValueError(f"{url} answers {answer.status_code}{_error_in(body)}")
         document = json.loads(body)
         if not isinstance(document, dict):
             raise ValueError(f"{url} is no JSON object")  # noqa: TRY004 - of what came, not of types
@@ -450,6 +467,21 @@ def _usable_keys(document: dict[str, Any]) -> dict[str, list[RSAKey | ECKey]]:
 def _has_fair_size(key: RSAKey) -> bool:
     public = key.public_key
     return isinstance(public, RSAPublicKey) and LEAST_BITS <= public.key_size <= MOST_BITS
+
+
+def _audiences(claims: Mapping[str, Any]) -> list[Any]:
+    audience = claims.get("aud")
+    return audience if isinstance(audience, list) else [audience]
+
+
+def _error_in(body: bytes) -> str:
+    """Return the word of an error that a provider answers, such as `` (invalid_client)``."""
+    try:
+        error = json.loads(body).get("error")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    is_word = isinstance(error, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", error)
+    return f" ({error})" if is_word else ""
 
 
 def _endpoint(document: dict[str, Any], name: str) -> str:

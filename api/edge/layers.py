@@ -165,8 +165,13 @@ class _Exchange:
         if self._status:
             return
         answer: ASGIApp = fault.answer(instance_of(self._scope))
-        if page is not None and wants_page(self._scope["path"], self._headers):
-            answer = page(self._scope, fault)
+        # Strangers are refused in as little time as possible.
+        is_known = self._scope["state"].get("principal") is not None or fault.status == 421
+        if page is not None and is_known and wants_page(self._scope["path"], self._headers):
+            try:
+                answer = page(self._scope, fault)
+            except Exception:  # noqa: BLE001 - the document does without it
+                _log.exception("the page of an error of request %s failed", self.request_id)
         await answer(self._scope, self._receive, self.send)
 
     def log(self) -> None:

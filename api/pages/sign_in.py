@@ -17,10 +17,12 @@ from api.auth.browser import (
     check_same_site,
     cookie_of,
     cookies_named,
+    site_of,
 )
 from api.auth.roles import Role, TokenFault
 from api.context import context_of
 from api.edge.layers import principal_with, stranger_bucket
+from api.pages.queries import write_query
 from api.pages.rendering import render
 from api.pages.routing import error_page, read_form
 from api.problems import ProblemError, rate_limited
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Wrong tokens of one address: ten at once, then one every two seconds.
 TRIES: Final = RateLimit(per_s=0.5, burst=10)
+#: Sign-ins at the identity provider that an address begins: many people may share one.
+STARTS: Final = RateLimit(per_s=1.0, burst=50)
 #: A page of this scheduler, as a relative URL.
 _NEXT: Final = re.compile(r"[A-Za-z0-9._~\[\]-]+(/[A-Za-z0-9._~\[\]-]+)*(\?[^\s\\<>\"']*)?")
 _USED: Final = (
@@ -84,7 +88,9 @@ async def _sign_in(request: Request) -> Response:
     return await _begin(request, principal, secret, wanted)
 
 
-async def _begin(request: Request, principal: Principal, secret: str, wanted: str) -> Response:
+async def _begin(
+    request: Request, principal: Principal, secret: str, wanted: str, *, secure: bool = False
+) -> Response:
     """Begin a session, unless the token has no pages or fits into no cookie."""
     if not principal.has(Role.VIEWER):
         words = f"The token of '{principal.subject}' has role {principal.role}, which has no pages."
@@ -92,7 +98,7 @@ async def _begin(request: Request, principal: Principal, secret: str, wanted: st
     elif len(secret) > LONGEST:
         problem = f"This token has {len(secret)} characters; browsers keep {LONGEST} at most."
     else:
-        return _with_cookie(request, _next(wanted), secret)
+        return _with_cookie(request, _next(wanted), secret, secure=secure)
     return await _form(request, wanted, problem=problem)
 
 
@@ -105,16 +111,36 @@ async def to_provider(request: Request) -> Response:
 
 
 async def _leave(request: Request) -> Response:
-    provider = _provider(request)
-    _take_try(request)
-    attempt = code_flow.Attempt.begin(_page(request.query_params.get("next", "")))
+    provider, query = _provider(request), request.query_params
+    wanted = _page(query.get("next", ""))
+    # A link in a foreign page must not put its reader into another session.
+    if site_of(request.headers) in {"cross-site", "same-site"}:
+        return await _form(request, wanted)
+    if elsewhere := _own_place(request, provider, wanted):
+        return RedirectResponse(elsewhere, 303)
+    _take_start(request)
+    attempt = code_flow.Attempt.begin(wanted)
     try:
         address = await provider.address(attempt)
     except code_flow.SignInError as error:
-        return await _form(request, attempt.wanted, problem=str(error))
+        return await _form(request, wanted, problem=str(error), status=error.status)
     answer = RedirectResponse(address, 303)
-    answer.headers["set-cookie"] = _attempt_cookie(request, attempt.written())
+    answer.headers["set-cookie"] = _attempt_cookie(request, provider, attempt.written())
     return answer
+
+
+def _own_place(request: Request, provider: Provider, wanted: str) -> str:
+    """Return where to begin, if it is another host than that to which the provider leads back.
+
+    The cookie of the sign-in is of the host where it began. A proxy may change the host's name on
+    the way here, so that a browser is sent there once only.
+    """
+    back = provider.settings.redirect_url
+    here = request.headers.get("host", "").lower()
+    if "moved" in request.query_params or here == urlsplit(back).netloc.lower():
+        return ""
+    query = write_query({"next": wanted, "moved": "1"})
+    return f"{back.removesuffix('sign-in-done')}sign-in-provider{query}"
 
 
 async def from_provider(request: Request) -> Response:
@@ -127,23 +153,27 @@ async def from_provider(request: Request) -> Response:
 
 async def _return(request: Request) -> Response:
     provider = _provider(request)
-    _take_try(request)
     kept = cookies_named(request.headers, ATTEMPT_COOKIE)
-    attempt = code_flow.Attempt.read(kept[0]) if kept else None
+    found = [one for text in kept if (one := code_flow.Attempt.read(text)) is not None]
+    state = request.query_params.get("state", "")
+    attempt = next((one for one in found if one.is_answered_by(state)), None)
+    if attempt is None:  # another sign-in of this browser, if there is one, goes on
+        return await _form(request, "", problem=_ELSEWHERE)
+    caller = f"sign-in {stranger_bucket(request.scope)}"
+    wait_s = context_of(request).buckets.wait_s(caller, TRIES)
+    if wait_s > 0:
+        raise rate_limited(wait_s, cause="too many sign-ins that failed from this address")
     try:
         answer = await _returned(request, provider, attempt)
     except code_flow.SignInError as error:
-        answer = await _form(request, attempt.wanted if attempt else "", problem=str(error))
-    answer.headers.append("set-cookie", _attempt_cookie(request, ""))
+        context_of(request).buckets.take(caller, TRIES)
+        answer = await _form(request, attempt.wanted, problem=str(error), status=error.status)
+    answer.headers.append("set-cookie", _attempt_cookie(request, provider, ""))
     return answer
 
 
-async def _returned(
-    request: Request, provider: Provider, attempt: code_flow.Attempt | None
-) -> Response:
+async def _returned(request: Request, provider: Provider, attempt: code_flow.Attempt) -> Response:
     query = request.query_params
-    if attempt is None or not attempt.is_answered_by(query.get("state", "")):
-        raise code_flow.SignInError(_ELSEWHERE)
     if query.get("iss", provider.settings.issuer) != provider.settings.issuer:
         raise code_flow.SignInError("The answer is of another identity provider.")
     if error := query.get("error", ""):
@@ -151,8 +181,14 @@ async def _returned(
     secret = await provider.exchange(attempt, query.get("code", ""))
     principal = await principal_with(secret, context_of(request), request.scope)
     if principal is None:
-        return await _form(request, attempt.wanted, problem=why_refused(request.scope))
-    return await _begin(request, principal, secret, attempt.wanted)
+        raise code_flow.SignInError(why_refused(request.scope))
+    secure = _is_secure(request, provider)
+    return await _begin(request, principal, secret, attempt.wanted, secure=secure)
+
+
+def _is_secure(request: Request, provider: Provider) -> bool:
+    """Return whether browsers use TLS, also if the proxy in front does not say so."""
+    return request.url.scheme == "https" or provider.settings.redirect_url.startswith("https:")
 
 
 def _provider(request: Request) -> Provider:
@@ -167,21 +203,20 @@ def _provider(request: Request) -> Provider:
     return provider
 
 
-def _take_try(request: Request) -> None:
-    """Count a request that asks the identity provider.
+def _take_start(request: Request) -> None:
+    """Count a sign-in at the identity provider.
 
     Raises:
         ProblemError: there were too many of this address.
     """
-    buckets, caller = context_of(request).buckets, f"sign-in {stranger_bucket(request.scope)}"
-    wait_s = buckets.wait_s(caller, TRIES)
+    caller = f"sign-in-provider {stranger_bucket(request.scope)}"
+    wait_s = context_of(request).buckets.take(caller, STARTS)
     if wait_s > 0:
         raise rate_limited(wait_s, cause="too many sign-ins from this address")
-    buckets.take(caller, TRIES)
 
 
-def _attempt_cookie(request: Request, text: str) -> str:
-    secure = request.url.scheme == "https"
+def _attempt_cookie(request: Request, provider: Provider, text: str) -> str:
+    secure = _is_secure(request, provider)
     return attempt_cookie(text, secure=secure, lasts_s=code_flow.LASTS_S)
 
 
@@ -202,7 +237,9 @@ async def sign_out(request: Request) -> Response:
         return error_page(request, error)
 
 
-async def _form(request: Request, wanted: str, *, code: str = "", problem: str = "") -> Response:
+async def _form(
+    request: Request, wanted: str, *, code: str = "", problem: str = "", status: int = 401
+) -> Response:
     context = context_of(request)
     who = await principal_with(context.codes.token(code), context) if code else None
     # A link that a person opens from a terminal signs in by itself. One in a foreign page does not:
@@ -212,7 +249,7 @@ async def _form(request: Request, wanted: str, *, code: str = "", problem: str =
     return render(
         request,
         "sign_in.html",
-        status=401 if problem else 200,
+        status=status if problem else 200,
         next=_page(wanted),
         code=code[:100],
         who=who,
@@ -230,9 +267,10 @@ def _host_of_provider(context: Context) -> str:
     return urlsplit(provider.settings.issuer).hostname or ""
 
 
-def _with_cookie(request: Request, target: str, secret: str) -> Response:
+def _with_cookie(request: Request, target: str, secret: str, *, secure: bool = False) -> Response:
     answer = RedirectResponse(target, 303)
-    answer.headers["set-cookie"] = cookie_of(secret, secure=request.url.scheme == "https")
+    is_secure = secure or request.url.scheme == "https"
+    answer.headers["set-cookie"] = cookie_of(secret, secure=is_secure)
     return answer
 
 

@@ -1,10 +1,11 @@
 """Submit jobs: one, an array, or a batch of independent jobs."""
 
 import asyncio
+import math
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
@@ -22,11 +23,15 @@ from api.routing import StrictRoute
 from api.schemas.fields import ClientId
 from api.schemas.job_answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.jobs import JobIn, LooseBatch
+from api.settings import RateLimit
 from api.threads import in_thread
 from scheduler.control.facts.requests import Fit, Submission, Submitted
 from scheduler.control.facts.specs import missed_deadline
 from scheduler.domain.jobs.spec import JobSpec
 from scheduler.errors import AdmissionError
+
+#: Jobs that a caller tries with a replay: a few at once, then one every five seconds.
+TRIALS: Final = RateLimit(per_s=0.2, burst=5)
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -94,6 +99,9 @@ async def submit_jobs(
     idempotency_key: Annotated[ClientId | None, Header()] = None,
 ) -> Answer:
     """Take jobs in."""
+    if forecast and not dry_run:
+        problem = "is possible together with dry_run=true"
+        raise invalid_request([FieldProblem(field="forecast", value=forecast, problem=problem)])
     body = await _body(request)
     small = len(await request.body()) <= _SMALL_BYTES
     document, status = await take_jobs(
@@ -305,11 +313,24 @@ async def _tried(
     if late := missed_deadline(made.spec.deadline_s, now_s=context.now()):
         raise ProblemError(422, late)
     try:
-        asks = forecast and made.job.array is None and not made.job.held
+        why_not = _why_no_forecast(context, principal, made) if forecast else ""
+        asks = forecast and not why_not
         fit = await context.service.fit(made.spec, owner=principal.subject, forecast=asks)
     except AdmissionError as error:
         raise ProblemError(422, str(error), code="refused") from None
+    if forecast and not fit.forecast:
+        fit = replace(fit, forecast=f"no forecast: {why_not or 'it cannot run'}")
     return _with_pod(fit, made.spec, context.settings.template_allows)
+
+
+def _why_no_forecast(context: Context, principal: Principal, made: Made) -> str:
+    """Return why a job is tried without a replay; empty if it is tried with one."""
+    if made.job.array is not None:
+        return "of an array"
+    if made.job.held:
+        return "it is held"
+    wait_s = context.buckets.take(f"trial {principal.token_id or principal.subject}", TRIALS)
+    return f"you have tried several jobs; try again in {math.ceil(wait_s)} s" if wait_s else ""
 
 
 def _with_pod(fit: Fit, spec: JobSpec, allows: Collection[str]) -> dict[str, Any]:

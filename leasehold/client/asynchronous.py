@@ -109,9 +109,15 @@ class AsyncClient(ClusterCalls):
         made: forms.Submitted = await self.call("POST", "/jobs", {**job, "client_id": key}, key=key)
         return made
 
-    async def dry_run(self, **fields: Unpack[forms.JobIn]) -> forms.Fit:
-        """Return whether and where a job with these fields could run; change nothing."""
-        found: forms.Fit = await self.call("POST", "/jobs", fields, params={"dry_run": True})
+    async def dry_run(self, *, forecast: bool = False, **fields: Unpack[forms.JobIn]) -> forms.Fit:
+        """Return whether and where a job with these fields could run; change nothing.
+
+        Args:
+            forecast: whether a replay also says when it would start and complete.
+            fields: of the job.
+        """
+        how = {"dry_run": True} | ({"forecast": True} if forecast else {})
+        found: forms.Fit = await self.call("POST", "/jobs", fields, params=how)
         return found
 
     async def dry_run_all(self, jobs: Sequence[forms.JobIn]) -> list[forms.FitItem]:

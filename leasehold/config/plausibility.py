@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from api.auth.identity import ALGORITHMS, is_safe_url, parse_grant
 from leasehold.config.certificates import validity_of
-from leasehold.config.secret_files import read_given_token
+from leasehold.config.secret_files import read_given_token, read_secret
 from leasehold.config.sources import mask_secrets
 from policies.registry import make_policy
 from scheduler.errors import InputError
@@ -264,6 +264,7 @@ def _check_token_file(server: ServerSection) -> Iterator[tuple[str, str]]:
 
 def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
     oidc = config.oidc
+    yield from _check_client(oidc)
     if oidc.issuer is None:
         return
     for key, url in (("oidc.issuer", oidc.issuer), ("oidc.jwks_url", oidc.jwks_url)):
@@ -278,7 +279,6 @@ def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
             parse_grant(text)
         except InputError as error:
             yield "oidc.groups", f"{group}: {error}"
-    yield from _check_client(oidc)
     wrong = [name for name in oidc.algorithms if name not in ALGORITHMS]
     if wrong or not oidc.algorithms:
         known = ", ".join(ALGORITHMS)
@@ -292,22 +292,33 @@ def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 def _check_client(oidc: OidcSection) -> Iterator[tuple[str, str]]:
     """Check the settings with which the page signs people in."""
-    if oidc.client_id is None:
-        for name in ("client_secret_file", "redirect_url"):
+    needed = next((one for one in ("issuer", "client_id") if getattr(oidc, one) is None), None)
+    if needed is not None:
+        for name in ("client_id", "client_secret_file", "redirect_url"):
             if getattr(oidc, name) is not None:
-                yield f"oidc.{name}", "is given without oidc.client_id"
+                yield f"oidc.{name}", f"is given without oidc.{needed}"
         return
     if oidc.redirect_url is None:
         yield "oidc.redirect_url", "is missing; with oidc.client_id give https://HOST/sign-in-done"
-    elif not is_safe_url(oidc.redirect_url) or not oidc.redirect_url.endswith("/sign-in-done"):
+    elif not _is_way_back(oidc.redirect_url):
         yield (
             "oidc.redirect_url",
             f"is '{oidc.redirect_url}'; it must be an https address that ends with /sign-in-done",
         )
     if "openid" not in oidc.scopes:
         yield "oidc.scopes", f"'{' '.join(oidc.scopes)}' lacks openid, so there would be no token"
-    if oidc.client_secret_file is not None and not Path(oidc.client_secret_file).is_file():
-        yield "oidc.client_secret_file", f"there is no file '{oidc.client_secret_file}'"
+    if oidc.client_secret_file is not None:
+        try:
+            read_secret(Path(oidc.client_secret_file), "client secret")
+        except InputError as error:
+            yield "oidc.client_secret_file", str(error)
+
+
+def _is_way_back(url: str) -> bool:
+    """Return whether an address is one of the page to which a provider leads back."""
+    parts = urlsplit(url)
+    plain = not (parts.query or parts.fragment or parts.username or parts.password)
+    return is_safe_url(url) and plain and parts.path.endswith("/sign-in-done")
 
 
 def _check_places(config: ServerConfig) -> Iterator[tuple[str, str]]:

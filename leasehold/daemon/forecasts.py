@@ -136,7 +136,7 @@ class SimulatedForecaster:
         return now_s <= self._fresh_until_s and changed_s <= self._made_s
 
     async def _make(self, copied: Callable[[], Awaitable[ControlCopy]], now_s: float) -> None:
-        found, problem = None, ""
+        found, problem, waited = None, "", self._tries_job
         try:
             found = await self._replayed(await self._input(copied))
         except BrokenExecutor:
@@ -148,7 +148,8 @@ class SimulatedForecaster:
             self._making = None
             done_s = self._clock.now_s()
             self._forecast, self._problem, self._made_s = found, problem, now_s
-            self._took_s = done_s - now_s
+            if not (waited or self._tries_job):  # a trial has the same process, and comes first
+                self._took_s = done_s - now_s
         self._fresh_until_s = done_s + max(FRESH_S, self._took_s)
 
     async def try_job(
@@ -165,6 +166,8 @@ class SimulatedForecaster:
         await asyncio.wait({run}, timeout=self._patience_s)
         if not run.done():  # it goes on to its end: until then no other one may begin
             return replace(fit, forecast="no forecast: the replay takes too long")
+        if run.exception() is not None:  # it is in the log
+            return replace(fit, forecast="no forecast: the replay failed")
         found = run.result()
         if isinstance(found, str):
             return replace(fit, forecast=f"no forecast: {found}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.auth.identity import ProviderSettings, parse_grant
+from leasehold.config.secret_files import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,4 +46,4 @@ def identity_provider(
 
 
 def _secret(file: str | None) -> str:
-    return "" if file is None else Path(file).read_text(encoding="utf-8").strip()
+    return "" if file is None else read_secret(Path(file), "client secret")

@@ -44,6 +44,7 @@ class Person:
         self.cookies: dict[str, str] = {}
 
     def get(self, url: str, **headers: str) -> Any:
+        headers = {"Sec-Fetch-Site": "same-origin"} | headers
         cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         answer = self.daemon.client.get(url, headers={"Cookie": cookies} | headers)
         for line in answer.headers.get_list("set-cookie"):
@@ -69,7 +70,8 @@ class Person:
         for name in [name for name, value in changes.items() if value is None]:
             del query[name]
         return self.get(
-            "/sign-in-done?" + "&".join(f"{name}={value}" for name, value in query.items())
+            "/sign-in-done?" + "&".join(f"{name}={value}" for name, value in query.items()),
+            **{"Sec-Fetch-Site": "cross-site"},
         )
 
 
@@ -129,15 +131,17 @@ def test_an_answer_that_is_not_right_begins_no_session(
     assert words in problem(answer)
     assert "<b>no" not in answer.text
     assert COOKIE not in ann.cookies
-    assert ann.cookies[ATTEMPT_COOKIE] == ""
+    assert (ann.cookies[ATTEMPT_COOKIE] == "") == ("state" not in changes)
 
 
 @pytest.mark.parametrize(
     ("claims", "words"),
     [
         ({"nonce": "of another"}, "of another sign-in"),
-        ({"azp": "another"}, "of another client"),
-        ({"aud": "another"}, "another audience"),
+        ({"azp": "another"}, "another audience"),
+        ({"azp": ["page"]}, "another audience"),
+        ({"aud": "another"}, "of another client"),
+        ({"aud": AUDIENCE}, "of another client"),
         ({"groups": []}, "no group that has a role"),
         ({"exp": 1}, "has expired"),
         ({"note": "x" * 4000}, "browsers keep 3800"),
@@ -183,8 +187,11 @@ def test_a_provider_that_is_away_is_told_and_tokens_still_sign_in(
     idp.answers = answers
     ann = Person(serve, idp)
     answer = ann.get("/sign-in-provider")
-    assert (answer.status_code, "does not answer" in problem(answer)) == (401, True)
+    assert (answer.status_code, "does not answer" in problem(answer)) == (503, True)
     assert 'name="token"' in answer.text
+    asked = len(idp.asked)
+    assert ann.get("/sign-in-provider").status_code == 503
+    assert len(idp.asked) == asked  # it is not asked again at once
 
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
@@ -203,8 +210,74 @@ def test_addresses_that_others_could_read_are_not_used(
 
 def test_the_way_there_is_limited_for_each_address(serve: Any, idp: IdentityProvider) -> None:
     ann = Person(serve, idp)
-    statuses = [ann.get("/sign-in-provider").status_code for _ in range(12)]
-    assert statuses == [303] * 10 + [429] * 2
+    statuses = [ann.get("/sign-in-provider").status_code for _ in range(52)]
+    assert statuses == [303] * 50 + [429] * 2
+    bob = Person(serve, idp)
+    failed = [bob.come_back(bob.leave(), code="guessed").status_code for _ in range(12)]
+    assert failed == [401] * 10 + [429] * 2
+    good = Person(serve, idp)
+    assert {good.come_back(good.leave()).status_code for _ in range(12)} == {303}
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_from_elsewhere_begins_no_sign_in(
+    serve: Any, idp: IdentityProvider, site: str
+) -> None:
+    ann = Person(serve, idp)
+    answer = ann.get("/sign-in-provider?next=jobs", **{"Sec-Fetch-Site": site})
+    assert (answer.status_code, "Sign in at" in answer.text) == (200, True)
+    assert ann.cookies == {}
+
+
+def test_a_sign_in_begins_at_the_host_to_which_the_provider_leads_back(
+    serve: Any, idp: IdentityProvider
+) -> None:
+    ann = Person(serve, idp, redirect_url="https://gpu.example/lab/sign-in-done")
+    moved = ann.leave("jobs")
+    assert moved == "https://gpu.example/lab/sign-in-provider?next=jobs&moved=1"
+    assert ann.cookies == {}
+    # The proxy there may have another name for this scheduler.
+    assert ann.get("/sign-in-provider?next=jobs&moved=1").headers["location"].startswith(idp.issuer)
+
+
+def test_cookies_are_for_tls_alone_if_the_way_back_is(serve: Any, idp: IdentityProvider) -> None:
+    ann = Person(serve, idp, redirect_url="https://gpu.example/sign-in-done")
+    answer = ann.get("/sign-in-provider?moved=1")
+    assert answer.headers["set-cookie"].endswith("; Secure")
+    answer = ann.come_back(answer.headers["location"])
+    assert all(line.endswith("; Secure") for line in answer.headers.get_list("set-cookie"))
+
+
+def test_another_visit_does_not_end_a_sign_in(serve: Any, idp: IdentityProvider) -> None:
+    ann = Person(serve, idp)
+    address = ann.leave()
+    assert "not begun in this browser" in problem(ann.get("/sign-in-done?code=x&state=y"))
+    assert ann.come_back(address).status_code == 303
+
+
+@pytest.mark.parametrize("ways", [None, 7, "client_secret_post", []])
+def test_a_strange_description_is_no_fault_of_the_scheduler(
+    serve: Any, idp: IdentityProvider, ways: Any
+) -> None:
+    idp.secret = "quiet"
+    idp.described = {"token_endpoint_auth_methods_supported": ways}
+    ann = Person(serve, idp, client_secret="quiet")
+    assert ann.come_back(ann.leave()).status_code == 303
+
+
+def test_an_error_of_the_provider_is_named_here_and_in_the_log(
+    serve: Any, idp: IdentityProvider, caplog: Any
+) -> None:
+    ann = Person(serve, idp)
+    assert "(invalid_grant)" in problem(ann.come_back(ann.leave(), code="guessed"))
+    assert "gives no token" in caplog.text
+    assert "guessed" not in caplog.text
+
+
+def test_a_page_that_is_too_long_for_a_cookie_is_left_out() -> None:
+    attempt = Attempt.begin("jobs?q=" + "\u00e4" * 1500)
+    assert len(attempt.written()) < 200
+    assert Attempt.read(attempt.written()).wanted == ""
 
 
 def test_without_a_client_there_is_no_such_way(serve: Any, idp: IdentityProvider) -> None:

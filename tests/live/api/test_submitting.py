@@ -252,7 +252,14 @@ def test_a_dry_run_changes_nothing(user: Any) -> None:
     assert timed["starts_s"] > 0
     array = JOB | {"array": {"count": 2}}
     for job in (array, JOB | {"held": True}):
-        assert user.post("/v1/jobs?dry_run=true&forecast=true", json=job).json()["forecast"] == ""
+        told = user.post("/v1/jobs?dry_run=true&forecast=true", json=job).json()
+        assert told["forecast"].startswith("no forecast: ")
+    wrong = user.post("/v1/jobs?forecast=true", json=JOB)
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "forecast")
+    for _ in range(5):
+        often = user.post("/v1/jobs?dry_run=true&forecast=true", json=JOB).json()
+    assert (often["fits"], often["starts_s"]) == (True, None)
+    assert "try again in 5 s" in often["forecast"]
     batch = user.post("/v1/jobs?dry_run=true", json={"jobs": [JOB, {}]})
     assert batch.status_code == 207
     assert batch.json()["jobs"][0]["fit"]["fits"]

@@ -55,10 +55,11 @@ def setting(key, first, second, observe, *, own="", told=None, **beside):
 
 @functools.cache
 def certificates():
-    """Return a folder with two certificates and their keys."""
+    """Return a folder with two certificates and their keys, and two secrets."""
     folder = Path(tempfile.mkdtemp(prefix="lh-"))
     for name in ("one", "other"):
         write_certificate(folder / f"{name}.crt", write_key(folder / f"{name}.key"))
+        (folder / f"{name}.secret").write_text(f"secret-{name}\n")
     return folder
 
 
@@ -132,7 +133,7 @@ def signing_in(texts):
     with mock.patch.object(IdentityProvider, "add_key"), IdentityProvider() as idp:
         idp.keys = signing
         if "client_secret_file" in "".join(texts):
-            idp.secret = (certificates() / "one.crt").read_text().strip()
+            idp.secret = "secret-one"
         given = {key: text.replace("{issuer}", idp.issuer) for key, text in texts.items()}
         return asyncio.run(led_and_back(idp, configured(given)))
 
@@ -367,8 +368,8 @@ ENTRIES = dict(
         setting("oidc.client_id", "page", "other", signing_in, **OIDC, **BACK),
         setting(
             "oidc.client_secret_file",
-            "{folder}/one.crt",
-            "{folder}/other.crt",
+            "{folder}/one.secret",
+            "{folder}/other.secret",
             signing_in,
             **OIDC,
             **BACK,

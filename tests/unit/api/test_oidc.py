@@ -264,6 +264,8 @@ def test_keys_come_by_tls_or_from_this_machine(url, safe):
         ({"client_id": "page"}, "oidc.redirect_url"),
         ({"client_id": "page", "redirect_url": "http://a/sign-in-done"}, "oidc.redirect_url"),
         ({"client_id": "page", "redirect_url": "https://a/back"}, "oidc.redirect_url"),
+        ({"client_id": "page", "redirect_url": f"https://a/?x={BACK}"}, "oidc.redirect_url"),
+        ({"client_id": "page", "redirect_url": f"{BACK}#x"}, "oidc.redirect_url"),
         ({"redirect_url": BACK}, "without oidc.client_id"),
         ({"client_id": "page", "redirect_url": BACK, "scopes": "email"}, "oidc.scopes"),
         (
