@@ -9,16 +9,7 @@ import httpx
 
 from leasehold.config.load import load_config
 from leasehold.daemon.serve import serve
-
-#: Rounds of seconds, so that attacks need not wait for minutes.
-QUICK = {
-    "engine.round_length_s": "4",
-    "leases.notice_s": "0.5",
-    "leases.grace_s": "0.5",
-    "leases.margin_s": "0.5",
-    "leadership.ttl_s": "2",
-    "server.port": "0",
-}
+from leasehold_testing.process import QUICK
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from oracle import ENDS
 
+from leasehold_testing.process import fresh
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -260,12 +262,7 @@ def together(*days: Callable[[], None]) -> None:
 
 def _environment(home: Path) -> dict[str, str]:
     """Return an environment in which nothing of this machine's user is found."""
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "XDG_STATE_HOME": str(home / "xdg"),
-        "LEASEHOLD_AGENT__ISOLATION": "off",
+    return fresh(home) | {
         "PYTHONPATH": str(Path(__file__).resolve().parents[3]),  # this checkout, if it is one
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
