@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Name of the cookie.
 COOKIE: Final = "leasehold_token"
 #: Name of the cookie of a sign-in at the identity provider, which has not come to its end.
-ATTEMPT_COOKIE: Final = "leasehold_sign_in"
+SIGN_IN_COOKIE: Final = "leasehold_sign_in"
 #: Cookies of that name that are tried: one for each path.
 _MOST_COOKIES: Final = 3
 #: Longest token in a cookie; browsers drop larger cookies.
@@ -78,13 +78,13 @@ def cookie_of(secret: str, *, secure: bool) -> str:
     return f"{COOKIE}={secret}; {rest}{'; Secure' if secure else ''}"
 
 
-def attempt_cookie(text: str, *, secure: bool, lasts_s: int) -> str:
+def sign_in_cookie(text: str, *, secure: bool, lasts_s: int) -> str:
     """Return the header that gives a browser its sign-in at the identity provider, or takes it.
 
     The provider leads back from another site, so it cannot be a strict one.
     """
     rest = f"Max-Age={lasts_s if text else 0}; HttpOnly; SameSite=Lax"
-    return f"{ATTEMPT_COOKIE}={text}; {rest}{'; Secure' if secure else ''}"
+    return f"{SIGN_IN_COOKIE}={text}; {rest}{'; Secure' if secure else ''}"
 
 
 def session_of(request: HTTPConnection) -> str:

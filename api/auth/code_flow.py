@@ -35,7 +35,7 @@ class SignInError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class BegunSignIn:
     """One sign-in, as the browser keeps it meanwhile.
 
     Attributes:
@@ -51,13 +51,13 @@ class Attempt:
     wanted: str = ""
 
     @classmethod
-    def begin(cls, wanted: str) -> Attempt:
+    def begin(cls, wanted: str) -> BegunSignIn:
         """Return a new one."""
         state, verifier, nonce = (secrets.token_urlsafe(32) for _ in range(3))
         return cls(state=state, verifier=verifier, nonce=nonce, wanted=wanted)
 
     @classmethod
-    def read(cls, text: str) -> Attempt | None:
+    def read(cls, text: str) -> BegunSignIn | None:
         """Return the one that a cookie holds; None if it holds none."""
         parts = text.split(".")
         if len(parts) != 4 or not all(len(part) == 43 for part in parts[:3]):

@@ -49,7 +49,7 @@ class ProviderSettings:
         keep_s: time after which the keys are fetched again.
         client_id: by which the provider knows the page, which signs people in; empty: it does not.
         client_secret: of that client; empty for a public one.
-        redirect_url: where the provider sends people back, as registered there.
+        redirect_url: address to which the provider sends people back, as registered there.
         scopes: what the page asks for.
         stale_s: time for which old keys are valid if they cannot be fetched.
         refetch_s: least time between two fetches for unknown keys.

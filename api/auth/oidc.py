@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
 
-    from api.auth.code_flow import Attempt
+    from api.auth.code_flow import BegunSignIn
     from api.auth.identity import ProviderSettings
 
 #: Longest token that is examined.
@@ -213,7 +213,7 @@ class Provider:
 
     # -- signing in -------------------------------------------------------------------------------
 
-    async def address(self, attempt: Attempt) -> str:
+    async def address(self, begun: BegunSignIn) -> str:
         """Return where to send a person to sign in.
 
         Raises:
@@ -225,15 +225,15 @@ class Provider:
             "client_id": settings.client_id,
             "redirect_uri": settings.redirect_url,
             "scope": " ".join(settings.scopes),
-            "state": attempt.state,
-            "nonce": attempt.nonce,
-            "code_challenge": attempt.challenge,
+            "state": begun.state,
+            "nonce": begun.nonce,
+            "code_challenge": begun.challenge,
             "code_challenge_method": "S256",
         }
         url = _endpoint(await self._described(), "authorization_endpoint")
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
-    async def exchange(self, attempt: Attempt, code: str) -> str:
+    async def exchange(self, begun: BegunSignIn, code: str) -> str:
         """Return the ID token for a code of the provider.
 
         Raises:
@@ -247,7 +247,7 @@ class Provider:
             "code": code,
             "redirect_uri": settings.redirect_url,
             "client_id": settings.client_id,
-            "code_verifier": attempt.verifier,
+            "code_verifier": begun.verifier,
         }
         headers = {}
         if settings.client_secret:
@@ -274,7 +274,7 @@ class Provider:
                 "The identity provider's ID token is no signed JWT; it must not be encrypted."
             )
         claims = _claims_of(token)
-        if claims.get("nonce") != attempt.nonce:
+        if claims.get("nonce") != begun.nonce:
             raise SignInError("The identity provider's token is of another sign-in.")
         if settings.client_id not in _audiences(claims):
             raise SignInError("The identity provider's token is of another client.")

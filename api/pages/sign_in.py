@@ -11,12 +11,12 @@ from starlette.routing import Route
 
 from api.auth import code_flow
 from api.auth.browser import (
-    ATTEMPT_COOKIE,
     LONGEST,
-    attempt_cookie,
+    SIGN_IN_COOKIE,
     check_same_site,
     cookie_of,
     cookies_named,
+    sign_in_cookie,
     site_of,
 )
 from api.auth.roles import Role, TokenFault
@@ -29,6 +29,8 @@ from api.problems import ProblemError, rate_limited
 from api.settings import RateLimit
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import Request
     from starlette.types import Scope
 
@@ -53,25 +55,15 @@ _UNKNOWN: Final = "This token is not valid: it is unknown, has expired, or was r
 
 async def show_sign_in(request: Request) -> Response:
     """Show the form; a caller with a session goes on, unless a link is for another person."""
-    try:
-        query, principal = request.query_params, getattr(request.state, "principal", None)
-        wanted, code = query.get("next", ""), query.get("code", "")
-        if principal is not None and principal.has(Role.VIEWER) and not code:
-            return RedirectResponse(_next(wanted), 303)
-        return await _form(request, wanted, code=code)
-    except Exception as error:  # noqa: BLE001 - every error has a page
-        return error_page(request, error)
+    query, principal = request.query_params, getattr(request.state, "principal", None)
+    wanted, code = query.get("next", ""), query.get("code", "")
+    if principal is not None and principal.has(Role.VIEWER) and not code:
+        return RedirectResponse(_next(wanted), 303)
+    return await _form(request, wanted, code=code)
 
 
 async def sign_in(request: Request) -> Response:
     """Begin a session with a token, or with a one-time code for one."""
-    try:
-        return await _sign_in(request)
-    except Exception as error:  # noqa: BLE001 - every error has a page
-        return error_page(request, error)
-
-
-async def _sign_in(request: Request) -> Response:
     check_same_site(request.headers)
     context, caller = context_of(request), f"sign-in {stranger_bucket(request.scope)}"
     wait_s = context.buckets.wait_s(caller, TRIES)
@@ -104,13 +96,6 @@ async def _begin(
 
 async def to_provider(request: Request) -> Response:
     """Lead to the identity provider."""
-    try:
-        return await _leave(request)
-    except Exception as error:  # noqa: BLE001 - every error has a page
-        return error_page(request, error)
-
-
-async def _leave(request: Request) -> Response:
     provider, query = _provider(request), request.query_params
     wanted = _page(query.get("next", ""))
     # A link in a foreign page must not put its reader into another session.
@@ -119,13 +104,13 @@ async def _leave(request: Request) -> Response:
     if elsewhere := _own_place(request, provider, wanted):
         return RedirectResponse(elsewhere, 303)
     _take_start(request)
-    attempt = code_flow.Attempt.begin(wanted)
+    begun = code_flow.BegunSignIn.begin(wanted)
     try:
-        address = await provider.address(attempt)
+        address = await provider.address(begun)
     except code_flow.SignInError as error:
         return await _form(request, wanted, problem=str(error), status=error.status)
     answer = RedirectResponse(address, 303)
-    answer.headers["set-cookie"] = _attempt_cookie(request, provider, attempt.written())
+    answer.headers["set-cookie"] = _begun_cookie(request, provider, begun.written())
     return answer
 
 
@@ -145,45 +130,38 @@ def _own_place(request: Request, provider: Provider, wanted: str) -> str:
 
 async def from_provider(request: Request) -> Response:
     """Begin a session with the code that the identity provider sends along."""
-    try:
-        return await _return(request)
-    except Exception as error:  # noqa: BLE001 - every error has a page
-        return error_page(request, error)
-
-
-async def _return(request: Request) -> Response:
     provider = _provider(request)
-    kept = cookies_named(request.headers, ATTEMPT_COOKIE)
-    found = [one for text in kept if (one := code_flow.Attempt.read(text)) is not None]
+    kept = cookies_named(request.headers, SIGN_IN_COOKIE)
+    found = [one for text in kept if (one := code_flow.BegunSignIn.read(text)) is not None]
     state = request.query_params.get("state", "")
-    attempt = next((one for one in found if one.is_answered_by(state)), None)
-    if attempt is None:  # another sign-in of this browser, if there is one, goes on
+    begun = next((one for one in found if one.is_answered_by(state)), None)
+    if begun is None:  # another sign-in of this browser, if there is one, goes on
         return await _form(request, "", problem=_ELSEWHERE)
     caller = f"sign-in {stranger_bucket(request.scope)}"
     wait_s = context_of(request).buckets.wait_s(caller, TRIES)
     if wait_s > 0:
         raise rate_limited(wait_s, cause="too many sign-ins that failed from this address")
     try:
-        answer = await _returned(request, provider, attempt)
+        answer = await _returned(request, provider, begun)
     except code_flow.SignInError as error:
         context_of(request).buckets.take(caller, TRIES)
-        answer = await _form(request, attempt.wanted, problem=str(error), status=error.status)
-    answer.headers.append("set-cookie", _attempt_cookie(request, provider, ""))
+        answer = await _form(request, begun.wanted, problem=str(error), status=error.status)
+    answer.headers.append("set-cookie", _begun_cookie(request, provider, ""))
     return answer
 
 
-async def _returned(request: Request, provider: Provider, attempt: code_flow.Attempt) -> Response:
+async def _returned(request: Request, provider: Provider, begun: code_flow.BegunSignIn) -> Response:
     query = request.query_params
     if query.get("iss", provider.settings.issuer) != provider.settings.issuer:
         raise code_flow.SignInError("The answer is of another identity provider.")
     if error := query.get("error", ""):
         raise code_flow.refused(error, query.get("error_description", ""))
-    secret = await provider.exchange(attempt, query.get("code", ""))
+    secret = await provider.exchange(begun, query.get("code", ""))
     principal = await principal_with(secret, context_of(request), request.scope)
     if principal is None:
         raise code_flow.SignInError(why_refused(request.scope))
     secure = _is_secure(request, provider)
-    return await _begin(request, principal, secret, attempt.wanted, secure=secure)
+    return await _begin(request, principal, secret, begun.wanted, secure=secure)
 
 
 def _is_secure(request: Request, provider: Provider) -> bool:
@@ -215,9 +193,9 @@ def _take_start(request: Request) -> None:
         raise rate_limited(wait_s, cause="too many sign-ins from this address")
 
 
-def _attempt_cookie(request: Request, provider: Provider, text: str) -> str:
+def _begun_cookie(request: Request, provider: Provider, text: str) -> str:
     secure = _is_secure(request, provider)
-    return attempt_cookie(text, secure=secure, lasts_s=code_flow.LASTS_S)
+    return sign_in_cookie(text, secure=secure, lasts_s=code_flow.LASTS_S)
 
 
 def why_refused(scope: Scope) -> str:
@@ -230,11 +208,8 @@ def why_refused(scope: Scope) -> str:
 
 async def sign_out(request: Request) -> Response:
     """End the session of this browser; its token stays valid."""
-    try:
-        check_same_site(request.headers)
-        return _with_cookie(request, "./sign-in", "")
-    except Exception as error:  # noqa: BLE001 - every error has a page
-        return error_page(request, error)
+    check_same_site(request.headers)
+    return _with_cookie(request, "./sign-in", "")
 
 
 async def _form(
@@ -286,10 +261,22 @@ def _page(wanted: str) -> str:
     return wanted if is_page else ""
 
 
+def _route(path: str, view: Callable[[Request], Awaitable[Response]], method: str) -> Route:
+    """Return a route that needs no session; its errors are pages."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await view(request)
+        except Exception as error:  # noqa: BLE001 - every error has a page
+            return error_page(request, error)
+
+    return Route(path, answer, methods=[method])
+
+
 ROUTES: Final = (
-    Route("/sign-in", show_sign_in, methods=["GET"]),
-    Route("/sign-in", sign_in, methods=["POST"]),
-    Route("/sign-in-provider", to_provider, methods=["GET"]),
-    Route("/sign-in-done", from_provider, methods=["GET"]),
-    Route("/sign-out", sign_out, methods=["POST"]),
+    _route("/sign-in", show_sign_in, "GET"),
+    _route("/sign-in", sign_in, "POST"),
+    _route("/sign-in-provider", to_provider, "GET"),
+    _route("/sign-in-done", from_provider, "GET"),
+    _route("/sign-out", sign_out, "POST"),
 )

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from api.auth.browser import ATTEMPT_COOKIE, COOKIE
-from api.auth.code_flow import Attempt
+from api.auth.browser import COOKIE, SIGN_IN_COOKIE
+from api.auth.code_flow import BegunSignIn
 from api.auth.identity import Grant, ProviderSettings
 from api.auth.oidc import Provider
 from api.auth.roles import Role
@@ -51,7 +51,7 @@ class Person:
             name, _, value = line.partition(";")[0].partition("=")
             self.cookies[name] = value
             assert "HttpOnly" in line
-            assert ("SameSite=Lax" in line) == (name == ATTEMPT_COOKIE)
+            assert ("SameSite=Lax" in line) == (name == SIGN_IN_COOKIE)
         return answer
 
     def leave(self, wanted: str = "") -> str:
@@ -96,9 +96,10 @@ def test_a_person_signs_in_at_the_provider_and_goes_on_with_the_page(
     assert all(len(query[name]) == 43 for name in ("state", "nonce", "code_challenge"))
     answer = ann.come_back(address)
     assert (answer.status_code, answer.headers["location"]) == (303, "./jobs?status=waiting")
-    assert ann.cookies[ATTEMPT_COOKIE] == ""
+    assert ann.cookies[SIGN_IN_COOKIE] == ""
     assert "oidc-ann" in ann.get("/jobs").text
-    assert ann.daemon.client.get("/v1/jobs", headers={"Cookie": f"{COOKIE}={ann.cookies[COOKIE]}"})
+    session = {"Cookie": f"{COOKIE}={ann.cookies[COOKIE]}"}
+    assert ann.daemon.client.get("/v1/jobs", headers=session).status_code == 401
 
 
 def test_a_client_that_may_only_post_its_secret_does_so(serve: Any, idp: IdentityProvider) -> None:
@@ -131,7 +132,7 @@ def test_an_answer_that_is_not_right_begins_no_session(
     assert words in problem(answer)
     assert "<b>no" not in answer.text
     assert COOKIE not in ann.cookies
-    assert (ann.cookies[ATTEMPT_COOKIE] == "") == ("state" not in changes)
+    assert (ann.cookies[SIGN_IN_COOKIE] == "") == ("state" not in changes)
 
 
 @pytest.mark.parametrize(
@@ -275,9 +276,9 @@ def test_an_error_of_the_provider_is_named_here_and_in_the_log(
 
 
 def test_a_page_that_is_too_long_for_a_cookie_is_left_out() -> None:
-    attempt = Attempt.begin("jobs?q=" + "\u00e4" * 1500)
-    assert len(attempt.written()) < 200
-    assert Attempt.read(attempt.written()).wanted == ""
+    begun = BegunSignIn.begin("jobs?q=" + "\u00e4" * 1500)
+    assert len(begun.written()) < 200
+    assert BegunSignIn.read(begun.written()).wanted == ""
 
 
 def test_without_a_client_there_is_no_such_way(serve: Any, idp: IdentityProvider) -> None:
@@ -289,13 +290,13 @@ def test_without_a_client_there_is_no_such_way(serve: Any, idp: IdentityProvider
 
 @pytest.mark.parametrize("text", ["", "a.b.c.d", "x" * 500, ".".join(["x" * 43] * 3), "\x00"])
 def test_garbage_in_the_cookie_is_no_sign_in(text: str) -> None:
-    assert Attempt.read(text) is None
+    assert BegunSignIn.read(text) is None
 
 
 def test_a_cookie_holds_the_whole_sign_in() -> None:
-    attempt = Attempt.begin("jobs/a.b?status=x&q=\u00e4;=")
-    assert Attempt.read(attempt.written()) == attempt
-    assert re.fullmatch(r"[A-Za-z0-9._%~-]+", attempt.written())
+    begun = BegunSignIn.begin("jobs/a.b?status=x&q=\u00e4;=")
+    assert BegunSignIn.read(begun.written()) == begun
+    assert re.fullmatch(r"[A-Za-z0-9._%~-]+", begun.written())
 
 
 @pytest.mark.parametrize("wanted", ["https://evil.example", "//evil.example", "..%2F..%2Fx"])

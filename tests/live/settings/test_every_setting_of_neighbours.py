@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from api.auth.code_flow import Attempt, SignInError
+from api.auth.code_flow import BegunSignIn, SignInError
 from leasehold.daemon.identity import identity_provider
 from leasehold.daemon.serve import _post, _reviewer
 from leasehold.daemon.settings import runtime_settings
@@ -140,11 +140,11 @@ def signing_in(texts):
 
 async def led_and_back(idp, config):
     provider = identity_provider(config, now=time.time, monotonic=time.monotonic)
-    attempt = Attempt(state="s" * 43, verifier="v" * 43, nonce="n" * 43)
-    query = urlsplit(await provider.address(attempt)).query
+    begun = BegunSignIn(state="s" * 43, verifier="v" * 43, nonce="n" * 43)
+    query = urlsplit(await provider.address(begun)).query
     back = parse_qs(urlsplit(idp.agree(f"/authorize?{query}")).query)
     try:
-        await provider.exchange(attempt, back["code"][0])
+        await provider.exchange(begun, back["code"][0])
         problem = ""
     except SignInError as error:
         problem = str(error).replace(idp.issuer, "")
