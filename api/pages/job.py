@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -23,12 +23,13 @@ from api.routes.logs import read_log
 from api.schemas.jobs import ChangeIn, ReasonIn
 from api.threads import in_thread
 from scheduler.control.facts.requests import JobAction
-from scheduler.control.projects.budgets import price_of
+from scheduler.control.projects.budgets import cost_usd
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.throughputs.ways import Source
 from scheduler.errors import LeaseholdError
 from scheduler.logs.output import LogWanted
 from scheduler.store.queries import HistoryQuery
+from scheduler.store.usage import in_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,40 +113,33 @@ async def show_job(request: Request, principal: Principal) -> Response:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """An attempt on the time line: place and width in percent."""
-
-    attempt: Mapping[str, Any]
-    x: float
-    width: float
-
-
-def _bars(attempts: Sequence[Mapping[str, Any]], until_s: float | None) -> Iterator[Bar]:
-    """Yield the attempts on a time line from the first one's start on."""
+def _bars(
+    attempts: Sequence[Mapping[str, Any]], until_s: float | None
+) -> Iterator[tuple[Mapping[str, Any], float, float]]:
+    """Yield attempts on a time line from the first one's start on: place and width in percent."""
     if not attempts or until_s is None:
         return
     begin_s = attempts[0]["start_s"]
     span_s = max(until_s - begin_s, 1e-3)
     for one in attempts:
         x = 100.0 * (one["start_s"] - begin_s) / span_s
-        held_s = (until_s if one["ended_s"] is None else one["ended_s"]) - one["start_s"]
-        width = max(100.0 * held_s / span_s, _LEAST_WIDTH)
-        yield Bar(attempt=one, x=round(min(max(x, 0.0), 99.6), 2), width=round(width, 2))
+        width = max(100.0 * _held_s(one, until_s) / span_s, _LEAST_WIDTH)
+        yield one, round(min(max(x, 0.0), 100.0 - _LEAST_WIDTH), 2), round(width, 2)
 
 
 def _cost(
     attempts: Sequence[Mapping[str, Any]], prices: Mapping[str, float], now_s: float
 ) -> float:
-    """Return what a job has cost so far, in USD by present prices; as budgets count."""
-    cost_usd = sum(
-        max((now_s if one["ended_s"] is None else one["ended_s"]) - one["start_s"], 0.0)
-        * len(one["workers"])
-        * price_of(one["worker_type"], prices)
-        / 3600.0
-        for one in attempts
-    )
-    return float(cost_usd)
+    """Return the cost of a job so far, in USD by present prices."""
+    used = Counter[str]()
+    for one in attempts:
+        used[one["worker_type"]] += in_us(_held_s(one, now_s)) * len(one["workers"])
+    return cost_usd(used, prices)
+
+
+def _held_s(attempt: Mapping[str, Any], until_s: float) -> float:
+    ended_s = until_s if attempt["ended_s"] is None else attempt["ended_s"]
+    return float(max(ended_s - attempt["start_s"], 0.0))
 
 
 def _speeds(ways: Iterable[Way]) -> list[tuple[Way, float | None]]:

@@ -62,10 +62,11 @@ class Stream:
     begin: int
     end: int
 
-    def url(self, **places: int) -> str:
-        """Return the relative URL of a part of it: ``before`` or ``after`` an offset."""
-        parts = {"attempt": str(self.attempt), "node": self.node, "stream": self.stream}
-        return write_query(parts | {name: str(offset) for name, offset in places.items()})
+
+def url_of(one: Stream | LogChunk, **places: int) -> str:
+    """Return the relative URL of a part of a stream: ``before`` or ``after`` an offset."""
+    parts = {"attempt": str(one.attempt), "node": one.node, "stream": one.stream}
+    return write_query(parts | {name: str(offset) for name, offset in places.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +88,19 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A line with the text that was searched for, and the URL of the part that has it."""
+class FoundLine:
+    """A line with the text that was searched for, and the URL of the part that has it.
 
-    stream: Stream
+    ``piece`` names its attempt, node and stream, without bytes.
+    """
+
+    piece: LogChunk
     url: str
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchResult:
     """The result of a search.
 
     Attributes:
@@ -105,7 +109,7 @@ class Search:
         lacks: whether the beginning of some output is not kept any more.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[FoundLine, ...]
     is_whole: bool
     lacks: bool
 
@@ -181,15 +185,15 @@ async def _part_of(
     here = (wanted or streams)[0]
     part = await _read(context, job_id, here, given)
     return {
-        "streams": [(one, one.url()) for one in streams[:MOST_OFFERED]],
+        "streams": [(one, url_of(one)) for one in streams[:MOST_OFFERED]],
         "more_streams": max(len(streams) - MOST_OFFERED, 0),
         "stream": here,
         "part": part,
         "text": readable(part.data),
-        "earlier": here.url(before=part.begin) if part.begin > here.begin else None,
-        "later": here.url(after=part.end) if part.end < here.end else None,
-        "oldest": here.url(after=here.begin),
-        "newest": here.url(),
+        "earlier": url_of(here, before=part.begin) if part.begin > here.begin else None,
+        "later": url_of(here, after=part.end) if part.end < here.end else None,
+        "oldest": url_of(here, after=here.begin),
+        "newest": url_of(here),
     }
 
 
@@ -229,7 +233,7 @@ async def _bytes(context: Context, job_id: str, stream: Stream, begin: int, end:
 
 async def _search(
     request: Request, principal: Principal, attempts: Sequence[int], text: str
-) -> Search:
+) -> SearchResult:
     """Return the lines with a text.
 
     Raises:
@@ -253,9 +257,9 @@ async def _search(
 
 async def _searched(
     request: Request, principal: Principal, attempts: Sequence[int], text: str
-) -> Search:
+) -> SearchResult:
     context, job_id = context_of(request), request.path_params["job_id"]
-    found: list[Found] = []
+    found: list[FoundLine] = []
     read, lacks = 0, False
     for attempt in attempts:
         stored = await context.service.read_log(job_id, LogWanted(attempt=attempt))
@@ -271,10 +275,10 @@ async def _searched(
             read += len(chunk.data)
             is_over = len(found) > MOST_FOUND or read >= SEARCHED_BYTES
             if is_over or await request.is_disconnected() or not context.serves(principal):
-                return Search(found=tuple(found[:MOST_FOUND]), is_whole=False, lacks=lacks)
+                return SearchResult(found=tuple(found[:MOST_FOUND]), is_whole=False, lacks=lacks)
         found += [] if lines is None else lines.end()
     is_whole = len(found) <= MOST_FOUND
-    return Search(found=tuple(found[:MOST_FOUND]), is_whole=is_whole, lacks=lacks)
+    return SearchResult(found=tuple(found[:MOST_FOUND]), is_whole=is_whole, lacks=lacks)
 
 
 class Lines:
@@ -293,7 +297,7 @@ class Lines:
         self._rest = b""
         self._last: LogChunk | None = None
 
-    def feed(self, chunk: LogChunk, most: int) -> list[Found]:
+    def feed(self, chunk: LogChunk, most: int) -> list[FoundLine]:
         """Return the first lines with the text that end in the stream's next piece."""
         if self._last is not None and chunk.offset != self._last.offset:
             self._rest = b""  # output between them is not kept any more
@@ -304,35 +308,32 @@ class Lines:
         base = chunk.offset - len(self._rest)
         self._rest = data[complete:]
         self._last = replace(chunk, offset=chunk.offset + len(chunk.data), data=b"")
-        return list(islice(self._of(data[:complete], base, chunk), most))
+        return list(islice(self._of(data[:complete], base, self._last), most))
 
-    def end(self) -> list[Found]:
+    def end(self) -> list[FoundLine]:
         """Return the last line, if it has the text and no end."""
         if self._last is None:
             return []
         base = self._last.offset - len(self._rest)
         return list(islice(self._of(self._rest, base, self._last), 1))
 
-    def _of(self, data: bytes, base: int, chunk: LogChunk) -> Iterator[Found]:
+    def _of(self, data: bytes, base: int, chunk: LogChunk) -> Iterator[FoundLine]:
         lower, at = data.lower(), 0
         while (at := lower.find(self._wanted, at)) >= 0:
             begin, end = _line_begin(data, at), _line_end(data, at)
             shown = data[max(begin, at - LINE_BYTES // 3) : min(end, at + LINE_BYTES)]
             before = base + min(end, at + LINE_BYTES) + PART_BYTES // 2
-            stream = Stream(
-                attempt=chunk.attempt, node=chunk.node, stream=chunk.stream, begin=0, end=0
-            )
-            yield Found(stream=stream, url=stream.url(before=before), text=readable(shown))
+            yield FoundLine(piece=chunk, url=url_of(chunk, before=before), text=readable(shown))
             at = max(end, at + 1)
 
 
 def _line_begin(data: bytes, at: int) -> int:
-    """Return where the line begins in which a byte is."""
+    """Return the offset at which the line of a byte begins."""
     return max(data.rfind(b"\n", 0, at), data.rfind(b"\r", 0, at)) + 1
 
 
 def _line_end(data: bytes, at: int) -> int:
-    """Return where the line ends in which a byte is."""
+    """Return the offset at which the line of a byte ends."""
     end = data.find(b"\n", at)
     end = len(data) if end < 0 else end
     early = data.find(b"\r", at, end)

@@ -326,7 +326,7 @@ async def _tried(
 def _why_no_forecast(context: Context, principal: Principal, made: Made) -> str:
     """Return why a job is tried without a replay; empty if it is tried with one."""
     if made.job.array is not None:
-        return "of an array"
+        return "the elements of an array begin one by one"
     if made.job.held:
         return "it is held"
     wait_s = context.buckets.take(f"trial {principal.token_id or principal.subject}", TRIALS)

@@ -38,8 +38,7 @@ class Forecaster(Protocol):
     ) -> ExpectedStarts:
         """Return when jobs will start, by the last replay; do not wait for one.
 
-        If the last replay is old, another one begins, and
-        answers the next question.
+        If the last replay is old, another one begins, and answers the next question.
 
         Args:
             copied: as for ``add_times``.

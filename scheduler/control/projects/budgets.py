@@ -94,8 +94,7 @@ def spending_by_project(
 def _spending(
     limits: ProjectLimits, used: Mapping[str, int], prices: Mapping[str, float]
 ) -> Spending:
-    hours = sum(used.values()) / _HOUR_US
-    usd = sum(us * price_of(name, prices) for name, us in used.items()) / _HOUR_US
+    hours, usd = sum(used.values()) / _HOUR_US, cost_usd(used, prices)
     parts = [
         used_now / may if may > 0 else math.inf
         for used_now, may in ((hours, limits.budget_gpu_hours), (usd, limits.budget_usd))
@@ -104,14 +103,17 @@ def _spending(
     return Spending(gpu_hours=hours, usd=usd, part=max(parts, default=0.0))
 
 
-def price_of(worker_type: str, prices: Mapping[str, float]) -> float:
-    """Return the price of one worker.
+def cost_usd(used: Mapping[str, int], prices: Mapping[str, float]) -> float:
+    """Return the cost of use.
 
     Args:
-        worker_type: its type; empty for a gang of several types, which counts as the dearest one.
-        prices: worker type -> price; types without one cost nothing.
+        used: worker type -> worker-microseconds; an empty type stands for gangs of several types,
+            whose workers count as the dearest ones.
+        prices: worker type -> USD of one worker for an hour; types without one cost nothing.
     """
-    return prices.get(worker_type, 0.0) if worker_type else max(prices.values(), default=0.0)
+    dearest = max(prices.values(), default=0.0)
+    costs = (us * (prices.get(name, 0.0) if name else dearest) for name, us in used.items())
+    return sum(costs) / _HOUR_US
 
 
 def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:

@@ -11,8 +11,9 @@ from agent.process import lease_files
 from agent.process.inheritance import MOST_PROCESSES
 from api import limits, routing
 from api.edge import layers
+from api.pages import output, sign_in, submit
 from api.pages import routing as pages
-from api.pages import sign_in, submit
+from api.routes import jobs_submit
 from api.schemas.jobs import MOST_JOBS
 from api.settings import ApiSettings
 from leasehold.config.settings import ServerSection
@@ -48,6 +49,9 @@ def rows():
     ("requests of an address without a valid token",
      (SERVER.anonymous_rate_per_s, SERVER.anonymous_rate_burst)),
     ("wrong tokens at the sign-in of the page", (sign_in.TRIES.burst, 60 * sign_in.TRIES.per_s)),
+    ("sign-ins at the identity provider", (sign_in.STARTS.burst, 60 * sign_in.TRIES.per_s)),
+    ("searches in output", (output.SEARCHED_BYTES // MIB, output.MOST_FOUND)),
+    ("jobs tried with a replay", (jobs_submit.TRIALS.burst,)),
     ("bytes of a form of the page", (pages.MOST_FORM_BYTES // MIB, pages.MOST_FIELDS)),
     ("characters of jobs in a form of the page", (submit.MOST_TEXT,)),
     ("policies tried at once", (1, forecasts.TRIAL_S)),
