@@ -1,4 +1,7 @@
-"""Static files of the pages: read once, and named by their content, so that browsers keep them."""
+"""Static files of the pages: read once, and named by their content, so that browsers keep them.
+
+What reports of the simulator have, too, lies in ``scheduler.views``.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ from typing import TYPE_CHECKING, Final
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from scheduler import views
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_FOLDER: Final = Path(__file__).parent / "static"
+#: Style sheet, scripts and parts of pages that reports of the simulator have, too.
+SHARED: Final = Path(views.__file__).parent / "assets"
+_FOLDERS: Final = (Path(__file__).parent / "static", SHARED)
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -21,7 +28,7 @@ _TYPES: Final = {
 
 
 def _read() -> dict[str, bytes]:
-    files = (file for file in _FOLDER.iterdir() if file.suffix in _TYPES)
+    files = (file for folder in _FOLDERS for file in folder.iterdir() if file.suffix in _TYPES)
     return {file.name: file.read_bytes() for file in sorted(files)}
 
 
