@@ -47,6 +47,20 @@ async def show_policies(request: Request, principal: Principal) -> Response:  # 
     )
 
 
+async def show_runs(request: Request, principal: Principal) -> Response:  # noqa: ARG001 - of a view
+    """Show the view that plays runs of the simulator; the browser reads their files."""
+    return render(
+        request,
+        "runs_compared.html",
+        view="Policies",
+        follows=False,
+        command=as_command(
+            *("compare", "bundled", "--throughputs", "bundled", "--cluster", "bundled"),
+            *("--policies", "fifo,max_min_fairness", "--out", "comparison"),
+        ),
+    )
+
+
 async def show_policy(request: Request, principal: Principal) -> Response:
     """Show a policy: its program, its parameters, and a form that puts it in force."""
     in_force = context_of(request).service.policy()
@@ -113,6 +127,7 @@ async def _show(
 
 ROUTES: Final = (
     page("/policies", show_policies),
+    page("/policies/-/compare", show_runs),
     page("/policies/{name}", show_policy),
     action("/policies/{name}", change, role=Role.OPERATOR, everywhere=True),
 )

@@ -19,7 +19,7 @@ from api.auth.browser import FORM_KEY, form_key, session_of
 from api.auth.roles import Principal, Role
 from api.context import context_of
 from api.pages.queries import write_query
-from api.pages.static import static_urls
+from api.pages.static import SHARED, static_urls
 from scheduler.views.reason_words import reason_in_words, wait_in_words
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def write_json(value: Any) -> str:
 
 def _environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader((Path(__file__).parent / "templates", SHARED)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from simulator.forecast_score import SubmissionForecast
 from simulator.report.chrome_trace import write_chrome_trace
 from simulator.report.page import write_report
+from simulator.report.runs import write_runs
 from simulator.result import JobOutcome, LeaseSpan
 from simulator.staging import staged_directory
 
@@ -32,7 +33,7 @@ def write_result(
     Args:
         result: the result to write.
         out_dir: new, empty, or an earlier result, which is replaced.
-        report: also write ``report.html``.
+        report: also write ``report.html``, and ``runs.json`` for the page of a scheduler.
         chrome_trace: also write ``trace.json`` for Perfetto.
 
     Raises:
@@ -42,6 +43,7 @@ def write_result(
         write_files(result, folder)
         if report:
             write_report([result], folder / "report.html")
+            write_runs([result], folder / "runs.json")
         if chrome_trace:
             write_chrome_trace(result, folder / "trace.json")
 

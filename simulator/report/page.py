@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.report import charts
-from simulator.report.gantt import gantt_columns
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
+from simulator.report.runs import runs_document
 from simulator.staging import staged_file
 from simulator.tables.columns import COLUMNS
 
@@ -59,6 +59,12 @@ def render_report(results: Sequence[SimulationResult], *, title: str = "Leasehol
             "meanings": _meanings(),
             "settings_table": _settings_table(results),
             "policy_options": _policy_options(results),
+            "runs_title": "The run, round by round"
+            if len(results) == 1
+            else "Two policies side by side",
+            "runs_view": _read_shared("runs.html"),
+            "runs_script": _read_shared("runs.js"),
+            "runs": _script_json(runs_document(results)),
         },
         _figures(results),
     )
@@ -76,7 +82,7 @@ def fill_page(template: str, texts: Mapping[str, str], data: object) -> str:
 
     values = {
         **texts,
-        "style": _read_asset("page.css"),
+        "style": _read_shared("site.css") + _read_asset("page.css"),
         "script": _read_asset("page.js"),
         "plotly": get_plotlyjs(),
         "data": _script_json(data),
@@ -88,6 +94,11 @@ def fill_page(template: str, texts: Mapping[str, str], data: object) -> str:
 
 def _read_asset(name: str) -> str:
     return files("simulator.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _read_shared(name: str) -> str:
+    """Return what the page of a scheduler has, too."""
+    return files("scheduler.views").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _script_json(data: object) -> str:
@@ -108,8 +119,6 @@ def _figures(results: Sequence[SimulationResult]) -> dict[str, Any]:
             "worker_type": [charts.allocation_by_worker_type(r, unit) for r in results],
             "job_type": [charts.allocation_by_job_type(r, unit) for r in results],
         },
-        "gantts": [gantt_columns(r, unit) for r in results],
-        "palette": list(charts.KIND_COLOURS),
     }
 
 

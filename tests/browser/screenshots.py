@@ -1,7 +1,8 @@
 """Take the pictures of the page in docs/images, of a real installation on this machine.
 
 Starts ``leasehold up`` with declared workers of three types, submits jobs of three projects, waits
-for some rounds, and looks at the views with Chromium. Needs what ``make test-browser`` installs.
+for some rounds, and looks at the views with Chromium. Compares the policies of README, and looks at
+the report. Needs what ``make test-browser`` installs.
 
 Usage: python tests/browser/screenshots.py [FOLDER]
 """
@@ -9,6 +10,7 @@ Usage: python tests/browser/screenshots.py [FOLDER]
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -44,7 +46,16 @@ VIEWS = {
     "page-jobs": "/jobs",
     "page-job": "/jobs/{job}",
     "page-rounds": "/rounds?by=type&span=10m",
+    "page-cluster": "/cluster",
+    "page-fairness": "/fairness",
 }
+#: The comparison of README.
+COMPARED = (
+    *("compare", "bundled", "--throughputs", "bundled", "--cluster", "bundled"),
+    *("--policies", "fifo,max_min_fairness+agnostic,max_min_fairness,max_min_fairness+packed"),
+    *("--policies", "least_remaining_work+packed"),
+)
+REPORT_SIZE = {"width": 1340, "height": 952}
 #: Time of the installation before the pictures.
 WARM_S = 75.0
 
@@ -92,13 +103,38 @@ def main() -> int:
             for name, path in VIEWS.items():
                 page.goto(up.url + path.format(job=job))
                 page.wait_for_timeout(3000)
-                page.screenshot(path=folder / f"{name}.png")
-                print(folder / f"{name}.png")
+                take(page, folder / f"{name}.png")
+            show_comparison(page, up.url, home, folder)
             browser.close()
     finally:
         up.close()
         shutil.rmtree(home, ignore_errors=True)
     return 0
+
+
+def take(page: Any, path: Path) -> None:
+    """Take the picture of what is in the window."""
+    page.screenshot(path=path)
+    print(path)
+
+
+def show_comparison(page: Any, url: str, home: Path, folder: Path) -> None:
+    """Take the pictures of a report, and of its runs on the page."""
+    out = home / "compared"
+    command = [sys.executable, "-m", "leasehold.cli.main", *COMPARED, f"--out={out}"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=fresh(home))
+    page.goto(f"{url}/policies/-/compare")
+    page.locator("#runs-files").set_input_files(out / "runs.json")
+    page.get_by_label("Right").select_option("least_remaining_work+packed")
+    slider = page.locator("#runs-at")
+    slider.press("Home")
+    for _ in range(160):
+        slider.press("ArrowRight")
+    take(page, folder / "page-compare.png")
+    page.set_viewport_size(REPORT_SIZE)
+    page.goto((out / "report.html").as_uri())
+    page.wait_for_timeout(2000)
+    take(page, folder / "report.png")
 
 
 def fill(url: str, home: Path) -> str:

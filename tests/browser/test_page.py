@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 
 from api import pages
 from api.auth.browser import COOKIE
+from api.pages.static import SHARED
 from leasehold_testing.browsing import VIEWS, submit
 from scheduler.logs.output import LogChunk
 from scheduler.store.queries import JobQuery
@@ -40,17 +41,16 @@ def cookie_of(page: Any) -> dict[str, Any]:
 # -- views -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", VIEWS)
-def test_a_view_is_accessible_and_fits_a_telephone(
-    look: Any, job: str, path: str, scheme: str
-) -> None:
+def test_a_view_is_accessible_and_fits_a_telephone(look: Any, job: str, path: str) -> None:
     if not MODULES.exists():
         pytest.skip("there is no npm here")
-    page = look(path.format(job=job), color_scheme=scheme, viewport={"width": 375, "height": 700})
+    page = look(path.format(job=job), viewport={"width": 375, "height": 700})
     page.evaluate((MODULES / "axe-core/axe.min.js").read_text())
-    found = page.evaluate("axe.run()")["violations"]
-    assert [(one["id"], [n["html"] for n in one["nodes"]]) for one in found] == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate("axe.run()")["violations"]
+        assert [(one["id"], [n["html"] for n in one["nodes"]]) for one in found] == [], scheme
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
@@ -59,7 +59,9 @@ def test_the_scripts_have_no_faults_of_types() -> None:
         pytest.skip("there is no npm here")
     options = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022"]
     options += ["--module", "esnext", "--lib", "es2022,dom,dom.iterable"]
-    files = [file for file in STATIC.glob("*.js") if ".min." not in file.name]
+    folders = (STATIC, SHARED)
+    files = [file for folder in folders for file in folder.glob("*.js") if ".min." not in file.name]
+    assert {file.name for file in files} == {"page.js", "runs.js"}
     command = [shutil.which("node"), MODULES / "typescript/bin/tsc", *options, *files]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout

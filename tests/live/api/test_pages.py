@@ -47,6 +47,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str]] = {
     ("GET", "/rounds"): (READ, "/rounds"),
     ("GET", "/fairness"): (READ, "/fairness"),
     ("GET", "/policies"): (READ, "/policies"),
+    ("GET", "/policies/-/compare"): (READ, "/policies/-/compare"),
     ("GET", "/policies/{name}"): (READ, "/policies/fifo"),
     ("POST", "/policies/{name}"): (OPERATE, "/policies/fifo"),
     ("GET", "/usage"): (READ, "/usage"),

@@ -89,7 +89,7 @@ def test_equal_inputs_give_equal_bytes(twice):
         {p.relative_to(folder): p.read_bytes() for p in (folder / "out").rglob("*") if p.is_file()}
         for folder, _ in twice
     )
-    assert len(first) == 15
+    assert len(first) == 16
     assert first == second
 
 

@@ -42,6 +42,7 @@ def test_the_readme(reader):
     ("page", "leave_out"),
     [
         ("tutorial/first-replay", ()),
+        ("tutorial/tour-of-the-page", ()),
         ("how-to/open-in-perfetto", ()),
         ("how-to/compare-policies", ("leasehold compare ...",)),
     ],

@@ -19,6 +19,7 @@ VIEWS = (
     *("/jobs/{job}/output", "/jobs/{job}/output?q=loss", "/jobs/-/cancel", "/jobs/nothing"),
     *("/cluster", "/cluster/alpha/drain", "/events", "/rounds", "/fairness", "/words"),
     *("/usage", "/usage-figures?by=day", "/policies", "/policies/alpha_fairness"),
+    "/policies/-/compare",
     *("/submit", "/submit?from={job}", "/admin/projects", "/admin/tokens", "/admin/nodes"),
     *("/admin/tokens/new", "/admin/projects/vision"),
 )

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from simulator.report import charts
 from simulator.report.charts import TimeUnit, _averaged
-from simulator.report.gantt import MAX_BARS, MAX_WORKERS, gantt_columns
-from simulator.result import LeaseSpan, Series
+from simulator.result import Series
 
 HOURS = TimeUnit(name="hours", seconds=3600)
 
@@ -123,68 +122,3 @@ def test_an_empty_run_has_empty_lines(result_of):
 )
 def test_times_are_shown_in_a_readable_unit(seconds, name):
     assert TimeUnit.for_span(seconds).name == name
-
-
-def test_gantt_bars_are_the_leases(result_of):
-    result = result_of(jobs=20)
-    chart = gantt_columns(result, HOURS)
-    assert sum(chart["length"]) * 3600 == pytest.approx(
-        sum(s.end_s - s.start_s for s in result.leases), rel=1e-3
-    )
-    assert len(chart["rows"]) == 12
-    assert chart["note"] == ""
-    assert set(chart["lane"]) == {-1}
-
-
-def _held_by_worker_s(result):
-    return sum((lease.end_s - lease.start_s) * len(lease.workers) for lease in result.leases)
-
-
-def test_gantt_says_what_it_leaves_out_and_what_it_merges(result_of):
-    chart = gantt_columns(result_of(jobs=8000, per_type=40), HOURS)
-    assert 0 < len(chart["row"]) <= MAX_BARS
-    assert len(chart["rows"]) <= MAX_WORKERS
-    assert "of 120 workers" in chart["note"]
-    assert f"{len(chart['row']):,} bars for " in chart["note"]
-    kinds = {label.split("-")[0] for label in chart["rows"]}
-    assert kinds == {"a100", "v100", "t4"}
-
-
-def test_the_gantt_chart_of_a_long_run_shows_all_of_it(result_of):
-    result = result_of(jobs=4000)
-    assert len(result.leases) > 2 * MAX_BARS
-    chart = gantt_columns(result, HOURS)
-    first = min(lease.start_s for lease in result.leases) / 3600
-    last = max(lease.end_s for lease in result.leases) / 3600
-    ends = [start + length for start, length in zip(chart["start"], chart["length"], strict=True)]
-    assert min(chart["start"]) == pytest.approx(first, abs=1e-3)
-    assert max(ends) == pytest.approx(last, abs=1e-3)
-    assert chart["range"] == [0.0, pytest.approx(last, abs=1e-3)]
-    assert len(chart["row"]) <= MAX_BARS
-    assert sum(chart["leases"]) == len(result.leases)
-    assert sum(chart["held"]) * 3600 == pytest.approx(_held_by_worker_s(result), rel=1e-3)
-
-
-def test_the_window_does_not_cut_the_gantt_chart(result_of):
-    result = result_of(jobs=4000)
-    jobs = tuple(replace(job, measured=i >= 1000) for i, job in enumerate(result.jobs))
-    assert gantt_columns(replace(result, jobs=jobs), HOURS) == gantt_columns(result, HOURS)
-
-
-def test_a_gang_that_is_partly_on_shown_workers_is_drawn_there(result_of):
-    result = result_of(jobs=2, per_type=40)
-    rows = len(gantt_columns(result, HOURS)["rows"])
-    gang = replace(result.leases[0], workers=(0, 1, 119), start_s=0.0, end_s=3600.0)
-    chart = gantt_columns(replace(result, leases=(gang,)), HOURS)
-    assert rows < 120
-    assert chart["row"] == [0, 1]
-    assert chart["length"] == [1.0, 1.0]
-
-
-def test_a_pair_gets_two_lanes(result_of):
-    result = result_of(jobs=2)
-    both = {"workers": (0,), "worker_type": "a100", "shared": True, "reason": "released"}
-    leases = tuple(
-        LeaseSpan(job_id=job_id, job_type="m", start_s=0.0, end_s=9.0, **both) for job_id in "ab"
-    )
-    assert gantt_columns(replace(result, leases=leases), HOURS)["lane"] == [0, 1]

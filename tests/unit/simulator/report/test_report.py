@@ -53,8 +53,8 @@ def _parsed(page: str) -> _Page:
     return parser
 
 
-def _data(page: str):
-    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+def _data(page: str, part: str = "data"):
+    return json.loads(re.search(rf'<script id="{part}"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
 
 
 def test_the_page_is_well_formed_and_asks_the_network_for_nothing(results):
@@ -71,7 +71,7 @@ def test_every_figure_has_its_place(results):
     page = render_report(results)
     ids = _parsed(page).ids
     assert {f"figure-{name}" for name in _data(page)["figures"]} <= set(ids)
-    assert {"figure-allocation", "figure-gantt", "policy", "stack"} <= set(ids)
+    assert {"figure-allocation", "policy", "stack", "runs-held", "runs-at"} <= set(ids)
 
 
 def test_the_table_shows_the_summaries(results):
@@ -102,7 +102,8 @@ def test_names_cannot_break_out_of_the_page(result_of):
     _parsed(page)
     assert "<script>alert" not in page
     assert page.count("plotly.js v") == 1
-    assert _data(page)["gantts"][0]["jobs"] == [evil]
+    (run,) = _data(page, "runs-data")["runs"]
+    assert set(run["jobs"]["id"]) == {evil}
 
 
 def test_a_report_of_nothing_is_refused():

@@ -10,14 +10,11 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.report.charts import TimeUnit
 from simulator.report.chrome_trace import write_chrome_trace
-from simulator.report.gantt import gantt_columns
+from simulator.report.runs import runs_document
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces.bundle import bundled
-
-HOURS = TimeUnit(name="hours", seconds=3600)
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +63,44 @@ def test_no_slice_follows_another_of_the_same_job(preempted, tmp_path):
             assert not (same and one["ts"] + one["dur"] == other["ts"])
 
 
-def test_the_chart_goes_from_the_first_start_to_the_last_end(preempted):
-    chart = gantt_columns(preempted, HOURS)
-    ends = [start + length for start, length in zip(chart["start"], chart["length"], strict=True)]
-    ran = [job for job in preempted.jobs if job.start_s is not None]  # a gang of 4 cannot
-    first = min(job.start_s for job in ran) / 3600
-    last = max(job.end_s for job in ran) / 3600
-    assert min(chart["start"]) == pytest.approx(first, abs=1e-3)
-    assert max(ends) == pytest.approx(last, abs=1e-3)
-    assert chart["range"][0] <= first
-    assert chart["range"][1] == pytest.approx(last, abs=1e-3)
+def test_the_bars_add_up_to_the_leases_and_end_with_the_run(preempted):
+    (run,) = runs_document([preempted])["runs"]
+    drawn, held = defaultdict(float), defaultdict(float)
+    for job, held_s in zip(run["bars"]["job"], run["bars"]["held_s"], strict=True):
+        drawn[run["jobs"]["id"][job]] += held_s
+    for lease in preempted.leases:
+        held[lease.job_id] += (lease.end_s - lease.start_s) * len(lease.workers)
+    assert drawn == pytest.approx(held, rel=1e-3)
+    assert max(run["bars"]["end_s"]) == run["end_s"] == run["moments"]["time_s"][-1]
+    assert run["end_s"] == pytest.approx(preempted.summary.makespan_s, abs=1e-3)
+    assert run["round_length_s"] == 360
+
+
+def test_the_last_moment_has_the_figures_of_the_summary(preempted):
+    (run,) = runs_document([preempted])["runs"]
+    last = {name: values[-1] for name, values in run["moments"].items()}
+    summary = preempted.summary
+    assert last["complete"] == summary.jobs_completed > 10
+    assert last["jct_s"] == pytest.approx(summary.average_jct_s, rel=1e-5)
+    assert (last["running"], last["busy"]) == (0, 0)
+
+
+def test_moments_are_what_the_leases_say(preempted):
+    (run,) = runs_document([preempted])["runs"]
+    moments = run["moments"]
+    jobs = [job for job in preempted.jobs if job.status != "refused"]
+    for i in range(0, len(moments["time_s"]) - 1, 97):
+        # In the middle of what the row holds for: times in the document are rounded.
+        time_s = (moments["time_s"][i] + moments["time_s"][i + 1]) / 2
+        held = [lease for lease in preempted.leases if lease.start_s <= time_s < lease.end_s]
+        done = [job for job in jobs if job.end_s is not None and job.end_s <= time_s]
+        came = [job for job in jobs if job.arrival_s <= time_s]
+        assert moments["busy"][i] == len({w for lease in held for w in lease.workers})
+        assert moments["running"][i] == len({lease.job_id for lease in held})
+        assert (moments["complete"][i], moments["arrived"][i]) == (len(done), len(came))
+        at_s = moments["time_s"][i]
+        spent_s = [(job.end_s if job in done else at_s) - job.arrival_s for job in came]
+        assert moments["so_far_s"][i] == pytest.approx(sum(spent_s) / len(came), rel=1e-4)
 
 
 @pytest.mark.long
