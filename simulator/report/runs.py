@@ -154,7 +154,8 @@ def _times_so_far(jobs: Iterable[JobOutcome], time_s: FloatArray) -> dict[str, l
         "arrived": arrived.tolist(),
         "complete": complete.tolist(),
         "jct_s": _means(spent_s, complete),
-        "so_far_s": _means(spent_s + left_s, arrived),
+        # Sums of large numbers that cancel may end a hair below zero.
+        "so_far_s": _means(np.maximum(spent_s + left_s, 0.0), arrived),
     }
 
 

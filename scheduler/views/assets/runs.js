@@ -33,11 +33,17 @@ function text(value, name) {
   return value;
 }
 
-/** @param {unknown} value @param {string} name @param {number} [most] */
-function number(value, name, most = Infinity) {
-  if (typeof value !== "number" || !(value <= most) || value < -1 || !Number.isFinite(value)) throw new Error(`${name} is no number in its range`);
+/** @param {unknown} value @param {string} name */
+function number(value, name) {
+  if (typeof value !== "number" || value < 0 || !Number.isFinite(value)) throw new Error(`${name} is no number from 0 on`);
   return value;
 }
+
+/** A whole number from `least` to `most`. @param {number} least @param {number} [most] */
+const whole = (least, most = MOST_ROWS) => (/** @type {unknown} */ value, /** @type {string} */ name) => {
+  if (typeof value !== "number" || !Number.isInteger(value) || value < least || value > most) throw new Error(`${name} is no whole number from ${least} to ${most}`);
+  return value;
+};
 
 /**
  * The column `key` of a table, whose columns have one length.
@@ -72,12 +78,11 @@ function readJobs(value) {
 function readBars(value, rows, jobs) {
   const table = fields(value, "bars");
   const reason = column(table, "bars", "reason", text);
-  const numbers = (/** @type {string} */ key, most = Infinity) =>
-    column(table, "bars", key, (one, name) => number(one, name, most), reason.length);
+  const numbers = (/** @type {string} */ key, read = number) => column(table, "bars", key, read, reason.length);
   return {
-    row: numbers("row", rows - 1),
-    lane: numbers("lane"),
-    job: numbers("job", jobs - 1),
+    row: numbers("row", whole(0, rows - 1)),
+    lane: numbers("lane", whole(-1)),
+    job: numbers("job", whole(0, jobs - 1)),
     start_s: numbers("start_s"),
     end_s: numbers("end_s"),
     held_s: numbers("held_s"),
@@ -134,17 +139,17 @@ function span(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const count = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 /**
  * What is shown of a moment; `better` says which of two values is.
  * @type {{ key: string, name: string, better: -1 | 0 | 1, words: (value: number, run: Run, at: number) => string }[]}
  */
 const FIGURES = [
-  { key: "complete", name: "jobs complete, of those that came", better: 1, words: (value, run, at) => `${whole.format(value)} of ${whole.format(run.moments.arrived[at] ?? 0)}` },
-  { key: "running", name: "jobs running", better: 0, words: (value) => whole.format(value) },
-  { key: "waiting", name: "jobs waiting", better: -1, words: (value) => whole.format(value) },
-  { key: "busy", name: "workers busy", better: 0, words: (value, run) => `${whole.format(value)} of ${whole.format(run.worker_count)}` },
+  { key: "complete", name: "jobs complete, of those that came", better: 1, words: (value, run, at) => `${count.format(value)} of ${count.format(run.moments.arrived[at] ?? 0)}` },
+  { key: "running", name: "jobs running", better: 0, words: (value) => count.format(value) },
+  { key: "waiting", name: "jobs waiting", better: -1, words: (value) => count.format(value) },
+  { key: "busy", name: "workers busy", better: 0, words: (value, run) => `${count.format(value)} of ${count.format(run.worker_count)}` },
   { key: "jct_s", name: "JCT so far, of complete jobs", better: -1, words: span },
   { key: "so_far_s", name: "time since arrival, of all jobs so far", better: -1, words: span },
 ];
@@ -447,7 +452,7 @@ function start() {
     const most = Math.max(...shown.map((run) => highest(run.moments[key])));
     const top = most || 1;
     const now = svg("line", { class: "now", y1: -1.05 * top, y2: 0, "vector-effect": "non-scaling-stroke" });
-    const said = key.endsWith("_s") ? span(most) : whole.format(most);
+    const said = key.endsWith("_s") ? span(most) : count.format(most);
     const drawn = svg(
       "svg",
       { class: "lines", height: 120, preserveAspectRatio: "none", role: "img", "aria-label": `${name} over time, at most ${said}` },

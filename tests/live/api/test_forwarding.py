@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import ssl
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,18 @@ from starlette.responses import JSONResponse, RedirectResponse, StreamingRespons
 from starlette.routing import Route
 
 from api.app import create_app
+from api.auth.browser import COOKIE, form_key
 from api.auth.tokens import hash_secret, new_secret
 from api.edge.forwarding import FORWARDED, same_certificate
 from api.settings import ApiSettings
+from leasehold_testing.browsing import submit
+from leasehold_testing.listening import Scheduler
 from leasehold_testing.service import FakeService
 from scheduler.store.rows import TokenRow
 from scheduler.views.types import Health
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from starlette.requests import Request
@@ -291,3 +295,48 @@ def test_a_renewed_certificate_of_all_schedulers_needs_no_restart(
             assert (await client.get("/v1/jobs")).status_code == 503
 
     asyncio.run(scenario())
+
+
+@pytest.fixture
+def leader_and_standby() -> Iterator[tuple[Scheduler, Scheduler]]:
+    """Return two schedulers that require tokens; the other forwards to the first."""
+    one, other = Scheduler(settings=ApiSettings()), Scheduler(settings=ApiSettings(forward=True))
+    health = dataclasses.replace(other.service.health(), leading=False, leader_address=one.url)
+    other.service.leading = False
+    other.service.health = lambda: health  # type: ignore[method-assign]
+    yield one, other
+    other.stop()
+    one.stop()
+
+
+def state_on_page(browser: httpx.Client, job: str) -> str:
+    """Return the state of a job that the leader tells."""
+    page = browser.get("/jobs", params={"status": "held"})
+    assert page.status_code == 200
+    return "held" if job in page.text else "waiting"
+
+
+def test_a_browser_signs_in_and_acts_through_a_standby(
+    leader_and_standby: tuple[Scheduler, Scheduler],
+) -> None:
+    leader, standby = leader_and_standby
+    secret, job = leader.token("admin"), submit(leader, "train")
+    own = {"Origin": standby.url}
+    with httpx.Client(base_url=standby.url) as browser:
+        assert browser.get("/jobs").headers["location"] == "./sign-in?next=jobs"
+        answer = browser.post("/sign-in", data={"token": secret}, headers=own)
+        assert (answer.status_code, browser.cookies[COOKIE]) == (303, secret)
+        page = browser.get(f"/jobs/{job}/hold")
+        assert form_key(secret) in page.text
+        form = {"form_key": form_key(secret), "reason": "maintenance"}
+        foreign = browser.post(
+            f"/jobs/{job}/hold", data=form, headers={"Origin": "https://evil.example"}
+        )
+        assert foreign.status_code == 403
+        assert state_on_page(browser, job) == "waiting"
+        assert browser.post(f"/jobs/{job}/hold", data=form, headers=own).status_code == 303
+        assert state_on_page(browser, job) == "held"
+        stranger = httpx.post(f"{standby.url}/jobs/{job}/release", data=form, headers=own)
+        assert "sign-in" in stranger.headers["location"]
+        assert state_on_page(browser, job) == "held"
+    assert leader.requests > 5

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from simulator.report.runs import (
@@ -16,7 +17,7 @@ from simulator.report.runs import (
     runs_document,
     write_runs,
 )
-from simulator.result import LeaseSpan
+from simulator.result import LeaseSpan, Series
 
 
 def run_of(result):
@@ -122,6 +123,23 @@ def test_jobs_that_were_given_up_or_not_measured_are_in_no_mean(result_of):
     alone = run_of(replace(result, jobs=(*kept, *others)))["moments"]
     assert moments == alone
     assert moments["arrived"][-1] == 4
+
+
+def test_a_job_that_has_just_come_has_spent_no_less_than_nothing(result_of):
+    result = result_of(jobs=40)
+    late = 1e7 / 3
+    jobs = tuple(replace(job, arrival_s=job.arrival_s + late, end_s=None) for job in result.jobs)
+    times = np.unique([job.arrival_s for job in jobs])
+    size = len(times)
+    series = Series(
+        time_s=times,
+        busy=np.zeros((size, 3), dtype=np.int64),
+        waiting=np.arange(size),
+        running=np.zeros(size, dtype=np.int64),
+    )
+    moments = run_of(replace(result, jobs=jobs, leases=(), series=series))["moments"]
+    assert moments["so_far_s"][0] == 0.0
+    assert min(moments["so_far_s"]) >= 0.0
 
 
 def test_before_the_first_job_is_complete_there_is_no_jct(result_of):
