@@ -28,6 +28,7 @@ from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 from api.auth.code_flow import SHOWN, SignInError
 from api.auth.identity import Grant, is_safe_url
 from api.auth.roles import Principal, Role, TokenFault
+from api.outgoing import no_cookies
 
 if TYPE_CHECKING:
     import ssl
@@ -97,6 +98,7 @@ class Provider:
             transport=transport,
             follow_redirects=False,
             trust_env=False,
+            cookies=no_cookies(),
         )
         self._fetching = asyncio.Lock()
         #: key id -> keys of that id; those without one under an empty id.

@@ -25,6 +25,7 @@ from api.edge.layers import (
     stranger_bucket,
     too_large,
 )
+from api.outgoing import no_cookies
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:
@@ -188,7 +189,12 @@ class Forwarder:
             self._pinned = self._certificate.read_text()
             verify = same_certificate(self._pinned)
         self._client = httpx.AsyncClient(
-            verify=verify, timeout=_TIMES, limits=_LIMITS, trust_env=False, follow_redirects=False
+            verify=verify,
+            timeout=_TIMES,
+            limits=_LIMITS,
+            trust_env=False,
+            follow_redirects=False,
+            cookies=no_cookies(),
         )
         return self._client
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import httpx
 
+from api.outgoing import no_cookies
 from scheduler.errors import InputError
 from scheduler.webhooks.webhooks import Posted
 
@@ -71,6 +72,7 @@ class WebPost:
             verify=ssl.create_default_context(cafile=ca_file),
             follow_redirects=False,
             trust_env=False,
+            cookies=no_cookies(),
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )

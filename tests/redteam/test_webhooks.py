@@ -160,6 +160,21 @@ def test_a_redirect_to_the_metadata_address_is_not_followed():
     assert "redirects are not followed" in posted.problem
 
 
+def test_the_cookie_of_one_receiver_does_not_go_to_another_at_the_same_address():
+    head = b"HTTP/1.1 200 OK\r\nset-cookie: session=theirs; Path=/\r\ncontent-length: 0\r\n\r\n"
+
+    async def go():
+        async with receiving() as receiver, posting(allowed=HERE) as post:
+            receiver.answer = answering(head)
+            for name in "ab":
+                await post.send(receiver.url, headers={"webhook-id": name}, body=b"{}")
+            return [headers for headers, _ in receiver.requests]
+
+    first, second = asyncio.run(go())
+    assert (first["webhook-id"], second["webhook-id"]) == ("a", "b")
+    assert "cookie" not in first.keys() | second.keys()
+
+
 def test_a_receiver_that_hangs_is_left_in_time():
     async def hang(_writer):
         await asyncio.sleep(3600)

@@ -30,6 +30,7 @@ class World:
         self.keys = [RSA.as_dict(private=False)]
         self.answers = {}
         self.asked = []
+        self.cookies = []
         known = {
             "issuer": ISSUER,
             "audience": "us",
@@ -46,13 +47,14 @@ class World:
     def answer(self, request):
         url = str(request.url)
         self.asked.append(url)
+        self.cookies.append(request.headers.get("cookie"))
         if url in self.answers:
             if isinstance(self.answers[url], Exception):
                 raise self.answers[url]
             return self.answers[url]
         if url == DISCOVERY:
             return httpx.Response(200, json={"issuer": ISSUER, "jwks_uri": KEYS})
-        return httpx.Response(200, json={"keys": self.keys})
+        return httpx.Response(200, json={"keys": self.keys}, headers={"set-cookie": "a=b; Path=/"})
 
     def token(self, key=RSA, *, algorithm="RS256", header=None, **claims):
         usual = {"iss": ISSUER, "aud": ["us", "them"], "sub": "ann", "exp": self.now + 300}
@@ -75,6 +77,15 @@ def test_keys_are_fetched_once_and_again_when_they_are_old():
     world.now += 3601
     assert isinstance(world.ask(world.token()), Principal)
     assert world.fetches() == 2
+
+
+def test_cookies_of_the_provider_are_not_kept():
+    world = World()
+    world.ask(world.token())
+    world.now += 3601
+    world.ask(world.token())
+    assert world.fetches() == 2
+    assert world.cookies == [None] * len(world.asked)
 
 
 def test_old_keys_are_good_for_a_day_where_they_cannot_be_fetched():
