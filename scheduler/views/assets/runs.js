@@ -294,7 +294,7 @@ function start() {
   function move() {
     const seen = windowOf();
     for (const mover of movers) mover(seen);
-    slider.value = String(at);
+    slider.value = at >= lastS() ? slider.max : String(at);
     byId("runs-words", HTMLOutputElement).textContent = `${span(at)} of ${span(lastS())}`;
     slider.setAttribute("aria-valuetext", span(at));
     writeFigures();
@@ -337,7 +337,7 @@ function start() {
   /** @param {number} now */
   function play(now) {
     if (!playedAt || !view.isConnected) return;
-    at = Math.min(at + ((now - playedAt) / PLAY_MS) * lastS(), lastS());
+    at = Math.min(at + (Math.max(now - playedAt, 0) / PLAY_MS) * lastS(), lastS());
     playedAt = now;
     move();
     if (at >= lastS()) stop();
