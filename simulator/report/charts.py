@@ -119,7 +119,7 @@ def utilisation(results: Sequence[SimulationResult], unit: TimeUnit) -> _Figure:
     for index, result in enumerate(results):
         series = result.series
         busy = series.busy.sum(axis=1) / max(1, sum(result.capacity))
-        time_s, value = _averaged(series.time_s, busy[:, None], _end_s(result))
+        time_s, value = _averaged(series.time_s, busy[:, None], run_end_s(result))
         lines.append(_line(index, result, time_s / unit.seconds, value[:, 0]))
     layout = {"xaxis": _time_axis(unit), "yaxis": _percent_axis("workers busy")}
     return {"data": lines, "layout": layout}
@@ -130,7 +130,7 @@ def queue_length(results: Sequence[SimulationResult], unit: TimeUnit) -> _Figure
     lines = []
     for index, result in enumerate(results):
         waiting = result.series.waiting.astype(float)[:, None]
-        time_s, value = _averaged(result.series.time_s, waiting, _end_s(result))
+        time_s, value = _averaged(result.series.time_s, waiting, run_end_s(result))
         lines.append(_line(index, result, time_s / unit.seconds, value[:, 0]))
     axis = {"title": {"text": "jobs waiting"}, "rangemode": "tozero"}
     return {"data": lines, "layout": {"xaxis": _time_axis(unit), "yaxis": axis}}
@@ -162,7 +162,8 @@ def _measured(result: SimulationResult) -> list[JobOutcome]:
     return [job for job in result.jobs if job.measured]
 
 
-def _end_s(result: SimulationResult) -> float:
+def run_end_s(result: SimulationResult) -> float:
+    """Return the end of a run in s, also of one that kept no series."""
     last = float(result.series.time_s[-1]) if len(result.series.time_s) else 0.0
     makespan_s = result.summary.makespan_s
     return max(last, makespan_s) if np.isfinite(makespan_s) else last
@@ -205,7 +206,7 @@ def _line(index: int, result: SimulationResult, x: FloatArray, y: FloatArray) ->
 def _stacked(
     result: SimulationResult, unit: TimeUnit, names: Sequence[str], values: FloatArray
 ) -> _Figure:
-    time_s, mean = _averaged(result.allocations.time_s, values, _end_s(result))
+    time_s, mean = _averaged(result.allocations.time_s, values, run_end_s(result))
     areas = [
         {
             "type": "scatter",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from simulator.forecast_score import SubmissionForecast
 from simulator.report.chrome_trace import write_chrome_trace
 from simulator.report.page import write_report
-from simulator.report.runs import write_runs
 from simulator.result import JobOutcome, LeaseSpan
 from simulator.staging import staged_directory
 
@@ -42,8 +41,7 @@ def write_result(
     with staged_directory(out_dir, kind="simulation") as folder:
         write_files(result, folder)
         if report:
-            write_report([result], folder / "report.html")
-            write_runs([result], folder / "runs.json")
+            write_report([result], folder / "report.html", runs=folder / "runs.json")
         if chrome_trace:
             write_chrome_trace(result, folder / "trace.json")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulator.report import charts
 from simulator.report.html_table import render_cell, render_heading, render_row, render_table
-from simulator.report.runs import runs_document
+from simulator.report.runs import runs_document, write_runs
 from simulator.staging import staged_file
 from simulator.tables.columns import COLUMNS
 
@@ -28,7 +28,11 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_report(
-    results: Sequence[SimulationResult], path: Path, *, title: str = "Leasehold report"
+    results: Sequence[SimulationResult],
+    path: Path,
+    *,
+    title: str = "Leasehold report",
+    runs: Path | None = None,
 ) -> None:
     """Write the page, whole or not at all.
 
@@ -36,18 +40,33 @@ def write_report(
         results: at least one; the order decides colours and the order of the table.
         path: the file; an existing one is replaced.
         title: heading of the page.
+        runs: a further file, for the runs as JSON; None for no such file.
 
     Raises:
         ValueError: no results.
         InputError: the file cannot be written.
     """
-    page = render_report(results, title=title)
+    document = runs_document(results)
+    page = render_report(results, title=title, document=document)
     with staged_file(path) as file:
         file.write(page)
+    if runs is not None:
+        write_runs(document, runs)
 
 
-def render_report(results: Sequence[SimulationResult], *, title: str = "Leasehold report") -> str:
-    """Return the page as text; see ``write_report``."""
+def render_report(
+    results: Sequence[SimulationResult],
+    *,
+    title: str = "Leasehold report",
+    document: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the page as text; see ``write_report``.
+
+    Args:
+        results: at least one.
+        title: heading of the page.
+        document: that of ``runs_document``, if it is there already.
+    """
     if not results:
         raise ValueError("a report needs at least one result")
     return fill_page(
@@ -64,7 +83,7 @@ def render_report(results: Sequence[SimulationResult], *, title: str = "Leasehol
             else "Two policies side by side",
             "runs_view": _read_shared("runs.html"),
             "runs_script": _read_shared("runs.js"),
-            "runs": _script_json(runs_document(results)),
+            "runs": _script_json(document or runs_document(results)),
         },
         _figures(results),
     )

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from simulator.report.charts import TimeUnit, round_values
+from simulator.report.charts import TimeUnit, round_values, run_end_s
 from simulator.report.slices import draw_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from scheduler.domain.arrays import FloatArray, IntArray
@@ -33,7 +33,7 @@ MAX_BARS: Final = 3000
 MAX_WORKERS: Final = 64
 #: Most moments of one run with figures.
 MAX_MOMENTS: Final = 1500
-#: What took a job out of the queue without completing it; when it did is not known.
+#: States of jobs that ended without completing; their end times are unknown.
 _GIVEN_UP: Final = frozenset({"cancelled", "failed", "refused"})
 
 
@@ -61,11 +61,9 @@ def runs_document(results: Sequence[SimulationResult]) -> dict[str, Any]:
     return {"format": FORMAT, "runs": [_run(result) for result in results]}
 
 
-def write_runs(results: Sequence[SimulationResult], path: Path) -> None:
+def write_runs(document: Mapping[str, Any], path: Path) -> None:
     """Write the document as JSON."""
-    text = json.dumps(
-        runs_document(results), separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -75,7 +73,7 @@ def _run(result: SimulationResult) -> dict[str, Any]:
     drawn = draw_slices(leases, limit=MAX_BARS)
     held = {bar.held.job_id for bar in drawn.slices}
     jobs = [job for job in result.jobs if job.job_id in held]
-    end_s = _end_s(result)
+    end_s = run_end_s(result)
     round_length_s = result.settings.get("round_length_s")
     return {
         "policy": result.summary.policy,
@@ -100,11 +98,6 @@ def _run(result: SimulationResult) -> dict[str, Any]:
 
 def _seconds(time_s: float | None) -> float | None:
     return None if time_s is None else round(time_s, 3)
-
-
-def _end_s(result: SimulationResult) -> float:
-    ends = [result.summary.makespan_s, *(lease.end_s for lease in result.leases)]
-    return max((end_s for end_s in ends if np.isfinite(end_s)), default=0.0)
 
 
 def _bars(drawn: Drawing, shown: Sequence[int], jobs: Sequence[JobOutcome]) -> dict[str, list[Any]]:

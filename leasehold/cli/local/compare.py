@@ -127,7 +127,6 @@ def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool
     from simulator.report.chrome_trace import write_chrome_trace  # noqa: PLC0415 - keeps the start quick
     from simulator.report.files import write_files  # noqa: PLC0415 - keeps the start quick
     from simulator.report.page import write_report  # noqa: PLC0415 - keeps the start quick
-    from simulator.report.runs import write_runs  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import staged_directory  # noqa: PLC0415 - keeps the start quick
 
     with staged_directory(out, kind="comparison") as folder:
@@ -137,8 +136,7 @@ def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool
             write_files(result, part)
             if chrome_trace:
                 write_chrome_trace(result, part / "trace.json")
-        write_report(results, folder / "report.html")
-        write_runs(results, folder / "runs.json")
+        write_report(results, folder / "report.html", runs=folder / "runs.json")
         _write_summaries(results, folder / "summary.csv")
 
 

@@ -29,19 +29,19 @@ function fields(value, name) {
 
 /** @param {unknown} value @param {string} name */
 function text(value, name) {
-  if (typeof value !== "string") throw new Error(`${name} is no text`);
+  if (typeof value !== "string") throw new Error(`${name} is not a text`);
   return value;
 }
 
 /** @param {unknown} value @param {string} name */
 function number(value, name) {
-  if (typeof value !== "number" || value < 0 || !Number.isFinite(value)) throw new Error(`${name} is no number from 0 on`);
+  if (typeof value !== "number" || value < 0 || !Number.isFinite(value)) throw new Error(`${name} is not a number of at least 0`);
   return value;
 }
 
 /** A whole number from `least` to `most`. @param {number} least @param {number} [most] */
 const whole = (least, most = MOST_ROWS) => (/** @type {unknown} */ value, /** @type {string} */ name) => {
-  if (typeof value !== "number" || !Number.isInteger(value) || value < least || value > most) throw new Error(`${name} is no whole number from ${least} to ${most}`);
+  if (typeof value !== "number" || !Number.isInteger(value) || value < least || value > most) throw new Error(`${name} is not a whole number from ${least} to ${most}`);
   return value;
 };
 
@@ -53,7 +53,7 @@ const whole = (least, most = MOST_ROWS) => (/** @type {unknown} */ value, /** @t
  */
 function column(table, name, key, read, length) {
   const values = table[key];
-  if (!Array.isArray(values) || values.length > MOST_ROWS || values.length !== (length ?? values.length)) throw new Error(`${name}.${key} is no column of its length`);
+  if (!Array.isArray(values) || values.length > MOST_ROWS || values.length !== (length ?? values.length)) throw new Error(`${name}.${key} is not a list as long as the others`);
   return values.map((value, i) => read(value, `${name}.${key}[${i}]`));
 }
 
@@ -104,7 +104,7 @@ function readMoments(value) {
 function readRuns(value) {
   const document = fields(value, "the object");
   if (document.format !== FORMAT) throw new Error(`its format is not "${FORMAT}": choose a file runs.json`);
-  if (!Array.isArray(document.runs) || !document.runs.length || document.runs.length > MOST_RUNS) throw new Error("runs is no list of runs");
+  if (!Array.isArray(document.runs) || !document.runs.length || document.runs.length > MOST_RUNS) throw new Error(`runs is not a list of 1 to ${MOST_RUNS} runs`);
   return document.runs.map((one) => {
     const run = fields(one, "a run");
     const workers = column(run, "run", "workers", text);
@@ -198,7 +198,7 @@ function barWords(run, i) {
   ].join(", ");
 }
 
-/** Who held which worker. @param {Run} run @param {number} height */
+/** Which job held which worker. @param {Run} run @param {number} height */
 function drawHeld(run, height) {
   const { bars, jobs } = run;
   const rects = bars.row.map((row, i) => {
@@ -298,7 +298,6 @@ function start() {
     byId("runs-words", HTMLOutputElement).textContent = `${span(at)} of ${span(lastS())}`;
     slider.setAttribute("aria-valuetext", span(at));
     writeFigures();
-    if (followed) writeFollowed();
   }
 
   /** The last moment that is not later than now; -1 before the first. @param {Run} run */
@@ -317,14 +316,14 @@ function start() {
     const moments = shown.map(momentOf);
     FIGURES.forEach(({ key, better, words }, row) => {
       const values = shown.map((run, i) => run.moments[key][moments[i]] ?? null);
-      const signs = values.map((value) => (value === null ? -Infinity : better * value));
+      const isComparable = better !== 0 && shown.length > 1 && !values.includes(null);
       shown.forEach((run, i) => {
         const cell = table.tBodies[0].rows[row].cells[1 + i];
         const value = values[i];
         const said = value === null ? "-" : words(value, run, moments[i]);
         if (cell.textContent !== said) cell.textContent = said;
-        const isBest = better !== 0 && value !== null && signs.every((sign, other) => other === i || sign < signs[i]) && shown.length > 1 && values.every((one) => one !== null);
-        cell.classList.toggle("best", isBest);
+        const isBest = values.every((other, k) => k === i || better * (other ?? 0) < better * (value ?? 0));
+        cell.classList.toggle("best", isComparable && isBest);
       });
     });
   }
@@ -336,7 +335,7 @@ function start() {
 
   /** @param {number} now */
   function play(now) {
-    if (!playedAt || !view.isConnected) return;
+    if (!playedAt) return;
     at = Math.min(at + (Math.max(now - playedAt, 0) / PLAY_MS) * lastS(), lastS());
     playedAt = now;
     move();
@@ -374,7 +373,7 @@ function start() {
     const rows = Math.max(...shown.map((run) => run.workers.length), 1);
     const height = Math.min(Math.max(Math.floor(480 / rows), 7), 18);
     const head = /** @type {HTMLTableSectionElement} */ (table.tHead).rows[0];
-    head.replaceChildren(html("th", "At this time"), ...shown.map(nameRun));
+    head.replaceChildren(head.cells[0], ...shown.map(nameRun));
     table.tBodies[0].replaceChildren(
       ...FIGURES.map(({ name }) => {
         const row = document.createElement("tr");
@@ -391,9 +390,10 @@ function start() {
     slider.max = String(Math.ceil(lastS() / step) * step);
     at = Math.min(at, lastS());
     const differ = byId("runs-differ", HTMLElement);
-    const unlike = ["trace", "cluster"].filter((key) => new Set(shown.map((run) => run[/** @type {"trace" | "cluster"} */ (key)])).size > 1);
+    const inputs = /** @type {const} */ (["trace", "cluster"]);
+    const unlike = inputs.filter((key) => new Set(shown.map((run) => run[key])).size > 1);
     differ.hidden = !unlike.length;
-    differ.textContent = `The ${unlike.join(" and the ")} of the two runs differ: ${shown.map((run) => unlike.map((key) => run[/** @type {"trace" | "cluster"} */ (key)] || "unknown").join(", ")).join("; ")}.`;
+    differ.textContent = `The ${unlike.join(" and the ")} of the two runs differ: ${shown.map((run) => unlike.map((key) => run[key] || "unknown").join(", ")).join("; ")}.`;
     const known = byId("runs-jobs", HTMLDataListElement);
     const ids = [...new Set(shown.flatMap((run) => run.jobs.id))].slice(0, 500);
     known.replaceChildren(...ids.map((id) => {
