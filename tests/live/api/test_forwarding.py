@@ -310,7 +310,7 @@ def leader_and_standby() -> Iterator[tuple[Scheduler, Scheduler]]:
 
 
 def state_on_page(browser: httpx.Client, job: str) -> str:
-    """Return the state of a job that the leader tells."""
+    """Return the state of a job on the page of the leader."""
     page = browser.get("/jobs", params={"status": "held"})
     assert page.status_code == 200
     return "held" if job in page.text else "waiting"
