@@ -18,12 +18,12 @@ from simulator.report.charts import TimeUnit, round_values, run_end_s
 from simulator.report.slices import draw_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from scheduler.domain.arrays import FloatArray, IntArray
     from simulator.report.slices import Drawing
-    from simulator.result import JobOutcome, LeaseSpan, SimulationResult
+    from simulator.result import JobOutcome, LeaseSpan, Series, SimulationResult
 
 #: Says what a file is; its number grows if a reader of the former format could not read it.
 FORMAT: Final = "leasehold runs 1"
@@ -56,7 +56,8 @@ def runs_document(results: Sequence[SimulationResult]) -> dict[str, Any]:
         - ``moments``: columns ``time_s``, ``waiting``, ``running``, ``busy`` (workers under a
           lease), and of the measured jobs ``arrived``, ``complete``, ``jct_s`` (mean of those
           complete; None before the first) and ``so_far_s`` (mean time since arrival, up to the
-          completion, of all that have arrived). Each row holds until the next.
+          completion, of all that have arrived and are not given up later). Each row holds until
+          the next.
     """
     return {"format": FORMAT, "runs": [_run(result) for result in results]}
 
@@ -74,6 +75,7 @@ def _run(result: SimulationResult) -> dict[str, Any]:
     held = {bar.held.job_id for bar in drawn.slices}
     jobs = [job for job in result.jobs if job.job_id in held]
     end_s = run_end_s(result)
+    moments = _kept_moments(result.series, end_s)
     round_length_s = result.settings.get("round_length_s")
     return {
         "policy": result.summary.policy,
@@ -81,7 +83,7 @@ def _run(result: SimulationResult) -> dict[str, Any]:
         "cluster": result.summary.cluster,
         "round_length_s": None if round_length_s is None else float(round_length_s),
         "end_s": _seconds(end_s),
-        "note": _note(result, len(shown), len(leases), drawn, TimeUnit.for_span(end_s)),
+        "note": _note(result, shown, leases, drawn, len(moments)),
         "workers": [_label(result, worker) for worker in shown],
         "worker_count": len(result.worker_type_of),
         "jobs": {
@@ -92,7 +94,7 @@ def _run(result: SimulationResult) -> dict[str, Any]:
             "end_s": [_seconds(job.end_s) for job in jobs],
         },
         "bars": _bars(drawn, shown, jobs),
-        "moments": _moments(result, end_s),
+        "moments": _moments(result, moments),
     }
 
 
@@ -117,12 +119,27 @@ def _bars(drawn: Drawing, shown: Sequence[int], jobs: Sequence[JobOutcome]) -> d
     }
 
 
-def _moments(result: SimulationResult, end_s: float) -> dict[str, list[Any]]:
+def _kept_moments(series: Series, end_s: float) -> IntArray:
+    """Return the samples to show: all, or of each piece of time its first, longest queue and last.
+
+    Returns:
+        (M,) indices into the series, ascending.
+    """
+    samples = len(series.time_s)
+    if samples <= MAX_MOMENTS:
+        return np.arange(samples)
+    pieces = MAX_MOMENTS // 3
+    edges_s = np.linspace(series.time_s[0], end_s, pieces, endpoint=False)
+    piece = np.searchsorted(edges_s, series.time_s, side="right")
+    firsts = np.flatnonzero(np.diff(piece, prepend=-1))
+    lasts = np.append(firsts[1:], samples) - 1
+    longest = np.lexsort((-series.waiting, piece))[firsts]
+    return np.unique(np.concatenate((firsts, longest, lasts)))
+
+
+def _moments(result: SimulationResult, at: IntArray) -> dict[str, list[Any]]:
     series = result.series
-    time_s = series.time_s
-    if len(time_s) > MAX_MOMENTS:
-        time_s = np.linspace(time_s[0], end_s, MAX_MOMENTS)
-    at = np.searchsorted(series.time_s, time_s, side="right") - 1
+    time_s = series.time_s[at]
     return {
         "time_s": [_seconds(moment_s) for moment_s in time_s.tolist()],
         "waiting": series.waiting[at].tolist(),
@@ -132,23 +149,24 @@ def _moments(result: SimulationResult, end_s: float) -> dict[str, list[Any]]:
     }
 
 
-def _times_so_far(jobs: Iterable[JobOutcome], time_s: FloatArray) -> dict[str, list[Any]]:
+def _times_so_far(jobs: Sequence[JobOutcome], time_s: FloatArray) -> dict[str, list[Any]]:
     """Return what is known of completion times at M moments; see ``runs_document``."""
+    all_s = np.sort(np.array([job.arrival_s for job in jobs]))
     counted = [(job.arrival_s, job.end_s) for job in jobs if job.status not in _GIVEN_UP]
     arrival_s = np.sort(np.array([arrival for arrival, _ in counted]))
     ended = np.array(sorted((end, arrival) for arrival, end in counted if end is not None))
     end_s, began_s = ended.reshape(-1, 2).T
-    arrived = np.searchsorted(arrival_s, time_s, side="right")
+    came = np.searchsorted(arrival_s, time_s, side="right")
     complete = np.searchsorted(end_s, time_s, side="right")
     spent_s = _sums(end_s - began_s)[complete]
     # Those still there have spent the moment less their arrival.
-    left_s = (arrived - complete) * time_s - _sums(arrival_s)[arrived] + _sums(began_s)[complete]
+    left_s = (came - complete) * time_s - _sums(arrival_s)[came] + _sums(began_s)[complete]
     return {
-        "arrived": arrived.tolist(),
+        "arrived": np.searchsorted(all_s, time_s, side="right").tolist(),
         "complete": complete.tolist(),
         "jct_s": _means(spent_s, complete),
         # Sums of large numbers that cancel may end a hair below zero.
-        "so_far_s": _means(np.maximum(spent_s + left_s, 0.0), arrived),
+        "so_far_s": _means(np.maximum(spent_s + left_s, 0.0), came),
     }
 
 
@@ -189,16 +207,34 @@ def _label(result: SimulationResult, worker: int) -> str:
 
 
 def _note(
-    result: SimulationResult, workers: int, leases: int, drawn: Drawing, unit: TimeUnit
+    result: SimulationResult,
+    shown: Sequence[int],
+    leases: Sequence[LeaseSpan],
+    drawn: Drawing,
+    moments: int,
 ) -> str:
     parts = []
     total = len(result.worker_type_of)
-    if workers < total:
-        parts.append(f"Shown: {workers} of {total} workers.")
+    if len(shown) < total:
+        parts.append(f"Shown: {len(shown)} of {total} workers.")
     if drawn.merged_below_s:
-        below = f"{drawn.merged_below_s / unit.seconds:.2g} {unit.name}"
+        held = sum(len(lease.workers) for lease in leases)
         parts.append(
-            f"Leases shorter than {below} that follow one another are one pale bar: "
-            f"{len(drawn.slices):,} bars for {leases:,} leases."
+            f"Leases shorter than {_span(drawn.merged_below_s)} that follow one another are one "
+            f"pale bar: {len(drawn.slices):,} bars, for {held:,} times that a lease held a worker."
         )
-    return " ".join([*parts, "leases.csv has each lease."]) if parts else ""
+    if parts:
+        parts.append("leases.csv has each lease.")
+    samples = len(result.series.time_s)
+    if moments < samples:
+        parts.append(
+            f"Figures are of {moments:,} of {samples:,} moments, among them the longest queues."
+        )
+    return " ".join(parts)
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.2g} s"
+    unit = TimeUnit.for_span(seconds)
+    return f"{seconds / unit.seconds:.2g} {unit.name}"

@@ -6,13 +6,15 @@
  * @typedef {{ id: string[], type: string[], arrival_s: number[], start_s: (number | null)[], end_s: (number | null)[] }} Jobs
  * @typedef {{ row: number[], lane: number[], job: number[], start_s: number[], end_s: number[], held_s: number[], leases: number[], of: number[], reason: string[] }} Bars
  * @typedef {Record<string, (number | null)[]> & { time_s: number[] }} Moments
- * @typedef {{ policy: string, trace: string, cluster: string, round_length_s: number, end_s: number, note: string, workers: string[], worker_count: number, jobs: Jobs, bars: Bars, moments: Moments }} Run
+ * @typedef {{ policy: string, trace: string, cluster: string, round_length_s: number, has_rounds: boolean, end_s: number, note: string, workers: string[], worker_count: number, jobs: Jobs, bars: Bars, moments: Moments }} Run
  */
 
 const FORMAT = "leasehold runs 1";
 const MOST_RUNS = 50;
 const MOST_BYTES = 64e6;
 const MOST_ROWS = 100_000;
+// More jobs may be followed; a list of them all is slow to open.
+const MOST_PROPOSED = 500;
 // The colours of jobs in the style sheet.
 const COLOURS = 9;
 // The whole run plays in this time.
@@ -100,11 +102,12 @@ function readMoments(value) {
   return { ...Object.fromEntries(found), arrived: column(table, "moments", "arrived", maybe, time_s.length), time_s };
 }
 
-/** @param {unknown} value @returns {Run[]} */
-function readRuns(value) {
+/** @param {unknown} value @param {number} most the most runs there may be @returns {Run[]} */
+function readRuns(value, most) {
   const document = fields(value, "the object");
   if (document.format !== FORMAT) throw new Error(`its format is not "${FORMAT}": choose a file runs.json`);
-  if (!Array.isArray(document.runs) || !document.runs.length || document.runs.length > MOST_RUNS) throw new Error(`runs is not a list of 1 to ${MOST_RUNS} runs`);
+  if (!Array.isArray(document.runs) || !document.runs.length) throw new Error("runs is not a list of at least 1 run");
+  if (document.runs.length > most) throw new Error(`runs has ${document.runs.length} runs, and ${most} more may be opened (${MOST_RUNS} in all): reload the page to begin anew`);
   return document.runs.map((one) => {
     const run = fields(one, "a run");
     const workers = column(run, "run", "workers", text);
@@ -114,7 +117,8 @@ function readRuns(value) {
       policy: text(run.policy, "policy"),
       trace: text(run.trace, "trace"),
       cluster: text(run.cluster, "cluster"),
-      round_length_s: Math.max(maybe(run.round_length_s, "round_length_s") ?? 0, end_s / 5000),
+      round_length_s: maybe(run.round_length_s, "round_length_s") || end_s / 5000,
+      has_rounds: Boolean(run.round_length_s),
       end_s,
       note: text(run.note, "note"),
       workers,
@@ -142,16 +146,27 @@ function span(seconds) {
 const count = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 /**
- * What is shown of a moment; `better` says which of two values is.
- * @type {{ key: string, name: string, better: -1 | 0 | 1, words: (value: number, run: Run, at: number) => string }[]}
+ * What is shown of a moment; `better` says which of two values is; `ends` that none is left after
+ * the end of a run.
+ * @type {{ key: string, name: string, better: -1 | 0 | 1, ends?: boolean, words: (value: number, run: Run, at: number) => string }[]}
  */
 const FIGURES = [
-  { key: "complete", name: "jobs complete, of those that came", better: 1, words: (value, run, at) => `${count.format(value)} of ${count.format(run.moments.arrived[at] ?? 0)}` },
-  { key: "running", name: "jobs running", better: 0, words: (value) => count.format(value) },
-  { key: "waiting", name: "jobs waiting", better: -1, words: (value) => count.format(value) },
-  { key: "busy", name: "workers busy", better: 0, words: (value, run) => `${count.format(value)} of ${count.format(run.worker_count)}` },
+  { key: "complete", name: "measured jobs complete, of those that came", better: 1, words: (value, run, at) => `${count.format(value)} of ${count.format(run.moments.arrived[at] ?? 0)}` },
+  { key: "running", name: "jobs running", better: 0, ends: true, words: (value) => count.format(value) },
+  { key: "waiting", name: "jobs waiting", better: -1, ends: true, words: (value) => count.format(value) },
+  { key: "busy", name: "workers busy", better: 0, ends: true, words: (value, run) => `${count.format(value)} of ${count.format(run.worker_count)}` },
   { key: "jct_s", name: "JCT so far, of complete jobs", better: -1, words: span },
   { key: "so_far_s", name: "time since arrival, of all jobs so far", better: -1, words: span },
+];
+/**
+ * What two runs should have in common.
+ * @type {{ name: string, of: (run: Run) => string }[]}
+ */
+const INPUTS = [
+  { name: "Trace", of: (run) => run.trace || "unknown" },
+  { name: "Cluster", of: (run) => run.cluster || "unknown" },
+  { name: "Round length", of: (run) => (run.has_rounds ? span(run.round_length_s) : "none") },
+  { name: "Measured jobs", of: (run) => count.format(run.moments.arrived.at(-1) ?? 0) },
 ];
 const LINES = [
   { key: "waiting", name: "jobs waiting" },
@@ -184,17 +199,22 @@ function colourOf(id) {
   return `job${sum % COLOURS}`;
 }
 
+/** The part of a bar in which the worker was held. @param {Bars} bars @param {number} i */
+const partHeld = (bars, i) => bars.held_s[i] / Math.max(bars.end_s[i] - bars.start_s[i], 1e-9);
+// A bar that is held for less has gaps; times in a file are rounded.
+const WHOLE = 0.995;
+
 /** @param {Run} run @param {number} i */
 function barWords(run, i) {
   const { bars, jobs } = run;
   const job = bars.job[i];
-  const held = bars.held_s[i] / Math.max(bars.end_s[i] - bars.start_s[i], 1e-9);
+  const held = partHeld(bars, i);
   return [
     bars.of[i] === 1 ? `${jobs.id[job]} (${jobs.type[job]})` : `${bars.leases[i]} leases of ${bars.of[i]} jobs, longest ${jobs.id[job]}`,
     `on ${run.workers[bars.row[i]]}, ${span(bars.start_s[i])} to ${span(bars.end_s[i])}`,
     ...(bars.of[i] === 1 && bars.reason[i] ? [bars.reason[i]] : []),
     ...(bars.of[i] === 1 && bars.leases[i] > 1 ? [`${bars.leases[i]} leases`] : []),
-    ...(held < 0.995 ? [`held ${Math.round(100 * held)} % of it`] : []),
+    ...(held < WHOLE ? [`held ${Math.round(100 * held)} % of it`] : []),
   ].join(", ");
 }
 
@@ -209,7 +229,7 @@ function drawHeld(run, height) {
       y: row + 0.08 + 0.42 * lane,
       width: Math.max(bars.end_s[i] - bars.start_s[i], 0),
       height: shares ? 0.42 : 0.84,
-      class: `${colourOf(jobs.id[bars.job[i]])}${bars.of[i] > 1 ? " merged" : ""}`,
+      class: `${colourOf(jobs.id[bars.job[i]])}${bars.of[i] > 1 || partHeld(bars, i) < WHOLE ? " merged" : ""}`,
       "data-bar": i,
     });
   });
@@ -229,7 +249,7 @@ function drawNames(run, height) {
   const names = run.workers.flatMap((name, row) => {
     if (row % every) return [];
     const made = svg("text", { y: height * (row + 0.5) + 4, x: 0 });
-    made.textContent = name.length > 16 ? `${name.slice(0, 15)}…` : name;
+    made.textContent = name.length > 16 ? `…${name.slice(-15)}` : name; // the end tells workers apart
     return [made];
   });
   return svg("svg", { class: "names", height: height * Math.max(run.workers.length, 1), "aria-hidden": "true" }, ...names);
@@ -274,10 +294,13 @@ function start() {
   let runs = [];
   /** Those that are shown: one or two. @type {Run[]} */
   let shown = [];
+  /** What a run is called: its policy, with its place in the list if others have the same. @param {Run} run */
+  const nameOf = (run) => (runs.some((other) => other !== run && other.policy === run.policy) ? `${runs.indexOf(run) + 1}: ${run.policy}` : run.policy);
   let at = 0;
   let followed = "";
   /** When the last frame of playing was; 0 if it stands still. */
   let playedAt = 0;
+  let frame = 0;
   /** What a step of time changes. @type {((window: [number, number]) => void)[]} */
   let movers = [];
 
@@ -289,6 +312,11 @@ function start() {
     const length = rounds ? Math.min(rounds * shown[0].round_length_s, lastS()) : lastS();
     const begin = Math.min(Math.max(at - length / 2, 0), lastS() - length);
     return [begin, length];
+  }
+
+  /** Show the window in a drawing. A new viewBox draws all bars anew, so it is set if it changed. @param {Element} drawn @param {string} box */
+  function showBox(drawn, box) {
+    if (drawn.getAttribute("viewBox") !== box) drawn.setAttribute("viewBox", box);
   }
 
   function move() {
@@ -314,13 +342,13 @@ function start() {
 
   function writeFigures() {
     const moments = shown.map(momentOf);
-    FIGURES.forEach(({ key, better, words }, row) => {
-      const values = shown.map((run, i) => run.moments[key][moments[i]] ?? null);
+    FIGURES.forEach(({ key, better, ends, words }, row) => {
+      const values = shown.map((run, i) => (ends && at > run.end_s ? null : run.moments[key][moments[i]] ?? null));
       const isComparable = better !== 0 && shown.length > 1 && !values.includes(null);
       shown.forEach((run, i) => {
         const cell = table.tBodies[0].rows[row].cells[1 + i];
         const value = values[i];
-        const said = value === null ? "-" : words(value, run, moments[i]);
+        const said = value !== null ? words(value, run, moments[i]) : ends && at > run.end_s ? "ended" : "-";
         if (cell.textContent !== said) cell.textContent = said;
         const isBest = values.every((other, k) => k === i || better * (other ?? 0) < better * (value ?? 0));
         cell.classList.toggle("best", isComparable && isBest);
@@ -329,18 +357,18 @@ function start() {
   }
 
   function stop() {
+    cancelAnimationFrame(frame);
     playedAt = 0;
     go.textContent = "Play";
   }
 
   /** @param {number} now */
   function play(now) {
-    if (!playedAt) return;
     at = Math.min(at + (Math.max(now - playedAt, 0) / PLAY_MS) * lastS(), lastS());
     playedAt = now;
     move();
     if (at >= lastS()) stop();
-    else requestAnimationFrame(play);
+    else frame = requestAnimationFrame(play);
   }
 
   /** @param {string} id */
@@ -361,10 +389,10 @@ function start() {
   function writeFollowed() {
     under.textContent = shown.map((run) => {
       const i = run.jobs.id.indexOf(followed);
-      if (i < 0) return `${run.policy}: ${followed} has no lease that is drawn.`;
+      if (i < 0) return `${nameOf(run)}: ${followed} has no lease that is drawn.`;
       const [arrival, begun, end] = [run.jobs.arrival_s[i], run.jobs.start_s[i], run.jobs.end_s[i]];
       const said = begun === null ? "never started" : `started after ${span(begun - arrival)}`;
-      return `${run.policy}: ${followed} (${run.jobs.type[i]}) came at ${span(arrival)}, ${said}, ${end === null ? "did not complete" : `complete after ${span(end - arrival)}`}.`;
+      return `${nameOf(run)}: ${followed} (${run.jobs.type[i]}) came at ${span(arrival)}, ${said}, ${end === null ? "did not complete" : `complete after ${span(end - arrival)}`}.`;
     }).join(" ");
   }
 
@@ -387,16 +415,15 @@ function start() {
     byId("runs-lines", HTMLElement).replaceChildren(...LINES.map(({ key, name }) => drawLines(key, name)));
     const step = Math.min(...shown.map((run) => run.round_length_s));
     slider.step = String(step);
-    slider.max = String(Math.ceil(lastS() / step) * step);
+    slider.max = String((Math.floor(lastS() / step) + 1) * step);
     at = Math.min(at, lastS());
     const differ = byId("runs-differ", HTMLElement);
-    const inputs = /** @type {const} */ (["trace", "cluster"]);
-    const unlike = inputs.filter((key) => new Set(shown.map((run) => run[key])).size > 1);
+    const unlike = INPUTS.filter(({ of }) => new Set(shown.map(of)).size > 1);
     differ.hidden = !unlike.length;
-    differ.textContent = `The ${unlike.join(" and the ")} of the two runs differ: ${shown.map((run) => unlike.map((key) => run[key] || "unknown").join(", ")).join("; ")}.`;
+    differ.textContent = `The two runs are of different inputs. ${unlike.map(({ name, of }) => `${name}: ${shown.map(of).join("; ")}`).join(". ")}.`;
     const known = byId("runs-jobs", HTMLDataListElement);
-    const ids = [...new Set(shown.flatMap((run) => run.jobs.id))].slice(0, 500);
-    known.replaceChildren(...ids.map((id) => {
+    const ids = [...new Set(shown.flatMap((run) => run.jobs.id))];
+    known.replaceChildren(...ids.slice(0, MOST_PROPOSED).map((id) => {
       const option = document.createElement("option");
       option.value = id;
       return option;
@@ -409,7 +436,7 @@ function start() {
   function nameRun(run, i) {
     const made = html("th", "", "num");
     made.setAttribute("scope", "col");
-    made.append(html("b", run.policy, i ? "right" : "left"));
+    made.append(html("b", nameOf(run), i ? "right" : "left"));
     return made;
   }
 
@@ -421,7 +448,7 @@ function start() {
     const axis = document.createElement("div");
     axis.className = "axis";
     movers.push(([begin, length]) => {
-      drawn.setAttribute("viewBox", `${begin} 0 ${length} ${Math.max(run.workers.length, 1)}`);
+      showBox(drawn, `${begin} 0 ${length} ${Math.max(run.workers.length, 1)}`);
       later?.setAttribute("x", String(at));
       later?.setAttribute("width", String(Math.max(begin + length - at, 0)));
       now?.setAttribute("x1", String(at));
@@ -430,7 +457,7 @@ function start() {
     });
     drawn.addEventListener("pointerover", (event) => {
       const bar = event.target instanceof SVGElement && event.target.dataset.bar;
-      if (bar && !followed) under.textContent = `${run.policy}: ${barWords(run, Number(bar))}`;
+      if (bar && !followed) under.textContent = `${nameOf(run)}: ${barWords(run, Number(bar))}`;
     });
     drawn.addEventListener("click", (event) => {
       const bar = event.target instanceof SVGElement && event.target.dataset.bar;
@@ -438,7 +465,7 @@ function start() {
       follow(id === followed ? "" : id);
     });
     const caption = html("figcaption", "");
-    caption.append(html("b", run.policy, i ? "right" : "left"), ` ${run.note}`);
+    caption.append(html("b", nameOf(run), i ? "right" : "left"), ` ${run.note}`);
     const held = document.createElement("div");
     held.className = "rows";
     held.append(drawNames(run, height), drawn);
@@ -460,7 +487,7 @@ function start() {
       now,
     );
     movers.push(([begin, length]) => {
-      drawn.setAttribute("viewBox", `${begin} ${-1.05 * top} ${length} ${1.05 * top}`);
+      showBox(drawn, `${begin} ${-1.05 * top} ${length} ${1.05 * top}`);
       now.setAttribute("x1", String(at));
       now.setAttribute("x2", String(at));
     });
@@ -475,18 +502,16 @@ function start() {
     drawAll();
   }
 
-  /** @param {Run[]} more */
+  /** Add runs to the choice. The first two are shown; of those added later, the first is on the right. @param {Run[]} more */
   function add(more) {
-    runs = [...runs, ...more].slice(0, MOST_RUNS);
-    const [left, right] = [choice("left").value, choice("right").value];
-    const options = runs.map((run, i) => {
-      const isUnique = runs.every((other) => other === run || other.policy !== run.policy);
-      return new Option(isUnique ? run.policy : `${i + 1}: ${run.policy} (${run.trace}, ${run.cluster})`, String(i));
-    });
+    const left = runs.length ? choice("left").value : "0";
+    const right = runs.length || (more.length > 1 ? 1 : "");
+    runs = [...runs, ...more];
+    const options = runs.map((run, i) => new Option(nameOf(run) === run.policy ? run.policy : `${nameOf(run)} (${run.trace}, ${run.cluster})`, String(i)));
     choice("left").replaceChildren(...options);
     choice("right").replaceChildren(new Option("none", ""), ...options.map((one) => one.cloneNode(true)));
-    choice("left").value = left || "0";
-    choice("right").value = right || (runs.length > 1 ? "1" : "");
+    choice("left").value = left;
+    choice("right").value = String(right);
     view.hidden = false;
     choose();
   }
@@ -505,11 +530,11 @@ function start() {
     if (at >= lastS()) at = 0;
     go.textContent = "Pause";
     playedAt = performance.now();
-    requestAnimationFrame(play);
+    frame = requestAnimationFrame(play);
   });
 
   const inside = document.getElementById("runs-data");
-  if (inside) add(readRuns(JSON.parse(inside.textContent ?? "")));
+  if (inside) add(readRuns(JSON.parse(inside.textContent ?? ""), Infinity));
 
   const files = /** @type {HTMLInputElement | null} */ (document.getElementById("runs-files"));
   files?.addEventListener("change", async () => {
@@ -519,7 +544,7 @@ function start() {
     for (const file of files.files ?? []) {
       try {
         if (file.size > MOST_BYTES) throw new Error("it is larger than 64 MB");
-        add(readRuns(JSON.parse(await file.text())));
+        add(readRuns(JSON.parse(await file.text()), MOST_RUNS - runs.length));
       } catch (error) {
         wrong.push(`${file.name}: ${error instanceof Error ? error.message : error}`);
       }

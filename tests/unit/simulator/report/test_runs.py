@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_what_is_left_out_and_merged_is_said(result_of):
     assert len(run["workers"]) <= MAX_WORKERS
     assert run["worker_count"] == 120
     assert "of 120 workers" in run["note"]
-    assert f"{len(run['bars']['row']):,} bars for " in run["note"]
+    assert f"{len(run['bars']['row']):,} bars, for " in run["note"]
     assert {label.split("-")[0] for label in run["workers"]} == {"a100", "v100", "t4"}
 
 
@@ -83,8 +84,11 @@ def test_all_of_a_long_run_is_shown(result_of):
     assert len(bars["row"]) <= MAX_BARS
     assert sum(bars["leases"]) == len(result.leases)
     assert sum(bars["held_s"]) == pytest.approx(held_s(result), rel=1e-3)
-    assert len(moments["time_s"]) == MAX_MOMENTS
-    assert moments["time_s"][-1] == run["end_s"]
+    assert MAX_MOMENTS / 3 < len(moments["time_s"]) <= MAX_MOMENTS
+    assert moments["time_s"] == sorted(set(moments["time_s"]))
+    assert moments["time_s"][-1] == pytest.approx(result.series.time_s[-1], abs=1e-3)
+    assert max(moments["waiting"]) == result.series.waiting.max()
+    assert f"{len(moments['time_s']):,} of {len(result.series.time_s):,} moments" in run["note"]
     assert (moments["complete"][-1], moments["waiting"][-1]) == (4000, 0)
 
 
@@ -121,8 +125,39 @@ def test_jobs_that_were_given_up_or_not_measured_are_in_no_mean(result_of):
     moments = run_of(replace(result, jobs=(never, early, *others)))["moments"]
     kept = (replace(one, measured=False) for one in (first, second))
     alone = run_of(replace(result, jobs=(*kept, *others)))["moments"]
-    assert moments == alone
-    assert moments["arrived"][-1] == 4
+    assert moments["arrived"][-1] == alone["arrived"][-1] + 1 == 5
+    assert moments | {"arrived": None} == alone | {"arrived": None}
+
+
+def test_a_queue_of_one_moment_is_kept(result_of):
+    result = result_of(jobs=3)
+    samples = 20 * MAX_MOMENTS
+    waiting = np.zeros(samples, dtype=np.int64)
+    waiting[12345] = 99
+    series = Series(
+        time_s=np.arange(samples, dtype=float),
+        busy=np.zeros((samples, 3), dtype=np.int64),
+        waiting=waiting,
+        running=waiting,
+    )
+    moments = run_of(replace(result, leases=(), series=series))["moments"]
+    at = moments["waiting"].index(99)
+    assert moments["time_s"][at] == 12345.0
+    # The peak does not last until the next piece of time.
+    assert moments["time_s"][at + 1] - 12345.0 < samples / 400
+    assert moments["waiting"][at + 1] == 0
+
+
+def test_a_gang_counts_once_for_each_worker_in_the_note(result_of):
+    result = result_of(jobs=4000)
+    first = result.leases[0]
+    gangs = tuple(
+        replace(first, job_id=result.jobs[i % 7].job_id, workers=(0, 1), start_s=s, end_s=s + 0.5)
+        for i, s in enumerate(np.arange(0.0, 4000.0).tolist())
+    )
+    note = run_of(replace(result, leases=gangs))["note"]
+    assert "for 8,000 times that a lease held a worker" in note
+    assert re.search(r"Leases shorter than [\d.]+ s ", note)
 
 
 def test_a_job_that_has_just_come_has_spent_no_less_than_nothing(result_of):
