@@ -12,10 +12,10 @@ from api.auth.roles import Role
 from api.context import context_of
 from api.jobs.conversions import event_answer, explanation_answer
 from api.jobs.selection import ACTIVE, answer_of_job, attempts_of, visible_job
-from api.pages.copying import as_command, as_curl
+from api.pages.copying import as_asked, as_command, as_curl, write_yaml
 from api.pages.model_forms import fields_of, read_values
 from api.pages.output import readable
-from api.pages.rendering import render, write_json
+from api.pages.rendering import render
 from api.pages.routing import action, page, parse, problem_of_form, read_reason, read_word
 from api.problems import ProblemError
 from api.routes.jobs_act import act_on_job, change_job
@@ -104,7 +104,7 @@ async def show_job(request: Request, principal: Principal) -> Response:
         events=[event_answer(line, principal) for line in lines],
         log=log,
         streams=streams,
-        spec=write_json(job["spec"]),
+        spec=await in_thread(write_yaml, as_asked(job["spec"])),
         most_spec=MOST_SPEC,
         actions=_ACTIONS[JobStatus(job["status"])] if may_act else (),
         may_change=may_act and is_active,

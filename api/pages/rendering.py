@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
@@ -235,11 +234,6 @@ def write_progress(job: Mapping[str, Any]) -> str:
 def write_count(count: int, noun: str) -> str:
     """Write how many there are: ``1 job``, ``6 jobs``."""
     return f"{write_number(count)} {noun}{'' if count == 1 else 's'}"
-
-
-def write_json(value: Any) -> str:
-    """Write a value as JSON for people."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _environment() -> Environment:

@@ -18,13 +18,13 @@ from api.auth.roles import Role
 from api.context import context_of
 from api.jobs.conversions import ARRAY_COUNT, ARRAY_INDEX, BLOT, spec_answer
 from api.jobs.selection import visible_job
+from api.pages.copying import as_asked, write_yaml
 from api.pages.model_forms import zone_of
 from api.pages.rendering import render
 from api.pages.routing import action, page, problem_of_form
 from api.problems import ProblemError
 from api.routes.jobs_submit import take_jobs
 from api.threads import in_thread
-from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError, LeaseholdError
 from scheduler.views.job_documents import error_of_mistakes, read_documents
 from scheduler.views.times import parse_span
@@ -69,7 +69,7 @@ async def show_form(request: Request, principal: Principal) -> Response:
         row = await visible_job(context_of(request), principal, job_id)
         spec, notes = _without_secrets(spec_answer(row, principal))
         await _drop_what_is_gone(request, spec, notes)
-        text = await context_of(request).heavily(write_yaml, _as_asked(spec))
+        text = await context_of(request).heavily(write_yaml, as_asked(spec))
     return _show(request, text=text, notes=notes)
 
 
@@ -195,31 +195,6 @@ def _has_aliases(text: str) -> bool:
         return any(isinstance(event, yaml.AliasEvent) for event in events)
     except yaml.YAMLError:
         return False  # the reader says where the fault is
-
-
-def write_yaml(job: Mapping[str, Any]) -> str:
-    """Write a job as YAML, its fields in their order."""
-    text = yaml.dump(
-        dict(job),
-        Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
-        sort_keys=False,
-        allow_unicode=True,
-        width=100,
-    )
-    return str(text)
-
-
-def _as_asked(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a specification by the fields of a request, without those with defaults."""
-    found = {
-        one.name: spec[one.attribute]
-        for one in JOB_FIELDS
-        if spec.get(one.attribute) not in (None, "", [], {}, one.default)
-    }
-    counts = found.pop("scale_factor", None) or (1,)
-    if "max_workers" not in found and tuple(counts) != (1,):
-        found["scale_factor"] = counts[0] if len(counts) == 1 else list(counts)
-    return found
 
 
 def _without_secrets(spec: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

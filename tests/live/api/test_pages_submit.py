@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from api.pages.submit import MOST_TEXT, read_fields, read_text, write_yaml
+from api.pages.copying import write_yaml
+from api.pages.submit import MOST_TEXT, read_fields, read_text
 from scheduler.errors import InputError, NotLeadingError
 
 JOB = "name: train\ncommand: [python, train.py]\n"
@@ -213,6 +214,26 @@ def test_a_job_is_copied_into_the_form_without_what_is_not_shown(daemon: Any) ->
     assert owner.send("/submit", text=text_of(mine), do="submit").status_code == 303
     assert f"submit?from={job}" in owner.get(f"/jobs/{job}").text
     assert f"submit?from={job}" not in daemon.browser("viewer").get(f"/jobs/{job}").text
+
+
+def test_the_page_of_a_job_has_its_specification_as_yaml(daemon: Any) -> None:
+    given = {
+        "name": "train",
+        "command": ["python", "<b>", 'a "quoted" word'],
+        "project": "vision",
+        "scale_factor": 2,
+        "env": {"LR": "0.1"},
+    }
+    caller = daemon.caller("user", subject="ann")
+    job = caller.submit(**given)
+    browser = daemon.browser("user", subject="ann")
+    found = re.search(r"Specification as YAML.>(.*?)</pre>", browser.get(f"/jobs/{job}").text, re.DOTALL)
+    shown = yaml.safe_load(unescape(found[1]))
+    assert shown == given | {"total_steps": shown["total_steps"]}
+    again = caller.submit(**shown)
+    specs = [caller.get(f"/v1/jobs/{one}").json()["spec"] for one in (job, again)]
+    assert specs[0] == specs[1]
+    assert "0.1" not in daemon.browser("user", subject="bob").get(f"/jobs/{job}").text
 
 
 def test_an_element_of_an_array_is_copied_as_a_job_of_its_own(daemon: Any) -> None:
