@@ -10,12 +10,28 @@ from api.auth.browser import COOKIE
 from api.settings import ApiSettings
 from leasehold_testing.browsing import OPTIONS, chromium_command
 from leasehold_testing.listening import Scheduler
+from leasehold_testing.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 #: Milliseconds for anything to appear; a page follows changes within seconds.
 PATIENCE_MS = 20_000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: Any) -> Iterator[None]:
+    """Add to what failed the text of all open pages, and what commands have printed."""
+    try:
+        return (yield)
+    except Exception as error:
+        for context in getattr(item.funcargs.get("chromium"), "contexts", []):
+            for page in context.pages:
+                error.add_note(f"---- {page.url}\n{page.locator('body').inner_text()[:4000]}")
+        for process in item.funcargs.values():
+            if isinstance(process, Process):
+                error.add_note(f"---- {process.process.args}\n{process.output[-8000:]}")
+        raise
 
 
 @pytest.fixture(scope="session")
