@@ -20,6 +20,8 @@ LIVE := tests/live tests/chaos tests/world tests/fuzz
 SLOWEST := --durations=30 --durations-min=10
 # Four at a time on two cores, since they mostly wait; a module stays on one, for its fixtures.
 AT_ONCE := -n 4 --dist loadscope $(SLOWEST)
+UNIT := -n auto --dist loadscope $(SLOWEST) -m "not long"
+COVERAGE := --cov --cov-branch --cov-report=
 # Attacks within the process of the tests: their coverage counts with that of the live suites.
 ATTACKED := tests/redteam/test_webhooks.py tests/redteam/test_exec.py
 # Attacks on a real service: a hostile job, agent or person.
@@ -30,7 +32,7 @@ PYTEST ?= $(BIN)/pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-redteam test-browser screenshots test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage test-wheel compiled check format lock release written change-table house prose client-forms notebook docs bench setup clean
+.PHONY: help demo test test-live test-redteam test-browser screenshots test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-coverage test-wheel compiled check format lock release written change-table house prose client-forms notebook docs bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -40,19 +42,20 @@ demo: $(DEMO_READY)  ## Replay the bundled trace, then run a real daemon, three 
 	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT)
 	$(BIN)/python examples/live_demo/demo.py
 
-test: $(COMPILED)  ## Run the unit tests with branch coverage and check its floors
-	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope $(SLOWEST) -m "not long" $(if $(filter tests/%,$(ARGS)),,tests/unit) --cov --cov-branch --cov-report= $(ARGS)
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies; fi
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 planner leasehold/config; fi
+test: $(COMPILED)  ## Run the unit tests
+	$(BIN)/pytest $(UNIT) $(if $(filter tests/%,$(ARGS)),,tests/unit) $(ARGS)
 
 test-live: $(COMPILED)  ## Run the tests with real processes and databases
 	$(PYTEST) $(AT_ONCE) -m "not long" $(LIVE) $(ARGS)
 
-test-live-coverage: $(COMPILED)  ## Run them and check their coverage floors
+test-coverage: $(COMPILED)  ## Run both with branch coverage and check its floors (25 minutes)
 	$(BIN)/coverage erase
-	$(PYTEST) $(AT_ONCE) -m "not long" $(LIVE) $(ATTACKED) --cov --cov-branch --cov-report= $(ARGS)
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime scheduler/views scheduler/logs scheduler/webhooks leasehold/client leasehold/daemon leasehold/cli/service leasehold/cli/session api agent; fi
+	$(BIN)/pytest $(UNIT) tests/unit $(COVERAGE)
+	.ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies
+	.ci/coverage-floors $(BIN)/coverage 90 planner leasehold/config
+	$(BIN)/coverage erase
+	$(PYTEST) $(AT_ONCE) -m "not long" $(LIVE) $(ATTACKED) $(COVERAGE)
+	.ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime scheduler/views scheduler/logs scheduler/webhooks leasehold/client leasehold/daemon leasehold/cli/service leasehold/cli/session api agent
 
 test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or person would
 	$(PYTEST) -n auto --dist loadscope $(SLOWEST) $(REDTEAM) $(ARGS)
