@@ -136,6 +136,7 @@ def _common(request: Request) -> Mapping[str, object]:
         "version": health.version,
         "problems": health.problems if _is_reader(principal) else (),
         "standby": not health.leading,
+        "ready": health.ready,
         "leader": health.leader_address,
         "now_s": context.now(),
         "static": static_urls,

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qs, quote
 
+import anyio
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -15,6 +16,7 @@ from starlette.routing import Route
 from api.access import Access
 from api.auth.browser import FORM_KEY, check_same_site, form_key, session_of
 from api.auth.roles import Role
+from api.context import context_of
 from api.edge.layers import fault_for, refusal
 from api.pages.rendering import render, root_of
 from api.problems import (
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from api.auth.roles import Principal
+    from api.context import Context
 
     #: A view: the request and its caller -> the answer.
     View = Callable[[Request, Principal], Awaitable[Response]]
@@ -45,7 +48,10 @@ W = TypeVar("W", bound=enum.StrEnum)
 MOST_FORM_BYTES: Final = 2**20
 MOST_FIELDS: Final = 200
 #: Statuses of errors that a form shows itself.
-_OF_FORMS: Final = {400, 403, 409, 413, 422}
+_OF_FORMS: Final = {400, 403, 409, 413, 422, 429, 503}
+#: Longest wait of a form for a scheduler that is starting, and the time between two looks.
+STARTING_S: Final = 10.0
+_LOOK_S: Final = 0.1
 _log = logging.getLogger("leasehold.api")
 
 
@@ -79,11 +85,19 @@ def action(path: str, act: Action, *, role: Role = Role.USER, everywhere: bool =
             principal = await access(request)
             form = await read_form(request)
             _check_key(request, form)
+            await _until_started(context_of(request))
             return await act(request, principal, form)
         except Exception as error:  # noqa: BLE001 - every error has a page
             return error_page(request, error)
 
     return Route(path, serve, methods=["POST"])
+
+
+async def _until_started(context: Context) -> None:
+    """Wait while the scheduler is starting; pages are shown before it can act."""
+    with anyio.move_on_after(STARTING_S):
+        while not ((now := context.service.health()).ready or now.leading or now.leader_address):  # noqa: ASYNC110 - a standby gives no sign
+            await anyio.sleep(_LOOK_S)
 
 
 async def read_form(request: Request) -> dict[str, str]:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from api.pages import routing
 from api.pages.copying import write_yaml
 from api.pages.submit import MOST_TEXT, read_fields, read_text
-from scheduler.errors import InputError, NotLeadingError
+from scheduler.errors import InputError, NotLeadingError, StartingError
 
 JOB = "name: train\ncommand: [python, train.py]\n"
 
@@ -227,9 +228,11 @@ def test_the_page_of_a_job_has_its_specification_as_yaml(daemon: Any) -> None:
     caller = daemon.caller("user", subject="ann")
     job = caller.submit(**given)
     browser = daemon.browser("user", subject="ann")
-    found = re.search(r"Specification as YAML.>(.*?)</pre>", browser.get(f"/jobs/{job}").text, re.DOTALL)
+    found = re.search(
+        r"Specification as YAML.>(.*?)</pre>", browser.get(f"/jobs/{job}").text, re.DOTALL
+    )
     shown = yaml.safe_load(unescape(found[1]))
-    assert shown == given | {"total_steps": shown["total_steps"]}
+    assert shown == given
     again = caller.submit(**shown)
     specs = [caller.get(f"/v1/jobs/{one}").json()["spec"] for one in (job, again)]
     assert specs[0] == specs[1]
@@ -281,6 +284,25 @@ def test_a_standby_cannot_submit_and_says_so(daemon: Any) -> None:
     daemon.service.leading = False
     daemon.service.failure = NotLeadingError("http://other:8642")
     assert daemon.browser("user").send("/submit", text=JOB, do="submit").status_code == 503
+
+
+def test_a_form_waits_for_a_scheduler_that_is_starting(daemon: Any, monkeypatch: Any) -> None:
+    daemon.service.leading = daemon.service.ready = False
+    daemon.service.failure = StartingError("starting")
+    browser = daemon.browser("user")
+    assert "This scheduler cannot act yet" in browser.get("/jobs").text
+    monkeypatch.setattr(routing, "STARTING_S", 0.3)
+    late = browser.send("/submit", text=JOB, do="submit")
+    assert late.status_code == 503
+    assert text_of(late) == JOB  # nothing that was typed is lost
+    assert "this scheduler is starting; try again" in late.text
+    monkeypatch.setattr(routing, "STARTING_S", 30.0)
+
+    async def start(seconds: float) -> None:
+        daemon.service.leading, daemon.service.failure = True, None
+
+    monkeypatch.setattr(routing.anyio, "sleep", start)
+    assert browser.send("/submit", text=JOB, do="submit").status_code == 303
 
 
 def test_the_call_sends_the_same_job(daemon: Any) -> None:
