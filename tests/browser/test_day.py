@@ -76,7 +76,7 @@ def installation(tmp_path: Path) -> Iterator[Process]:
     process.close()
 
 
-@pytest.mark.parametrize("hands", [Mouse, Keys])
+@pytest.mark.parametrize("hands", [Mouse, pytest.param(Keys, marks=pytest.mark.long)])
 def test_a_day_through_the_page_alone(
     chromium: Any, installation: Process, hands: type[Mouse]
 ) -> None:
