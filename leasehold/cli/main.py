@@ -64,6 +64,12 @@ COMMANDS = {
         summary="Say which worker types to add or drop for a load.",
         extras=("simulator",),
     ),
+    "plan": LazyCommand(
+        module="leasehold.cli.local.plan",
+        attribute="plan",
+        summary="Show how a model could run on a cluster: plans, speed, memory.",
+        extras=("simulator",),
+    ),
     "serve": LazyCommand(
         module="leasehold.cli.local.serve",
         attribute="serve",

@@ -1,0 +1,198 @@
+"""The time of a step under many plans at once.
+
+A stage computes, exchanges activations within its tensor group, and passes them on; microbatches
+follow one another through the stages; then the copies of the model sum their gradients and update
+the weights. Formulas: Narayanan et al., SC'21 (traffic and bubbles); the rates that they need are
+fitted on measurements (``planner.plans.calibration``).
+
+Letters: Q plans, b microbatch, s sequence, h hidden size, t tensor, p pipeline and d data size, v
+chunks, m microbatches of a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from planner.plans.hardware import Accelerator
+    from planner.plans.plan import Plans
+    from planner.plans.transformer import Transformer
+    from scheduler.domain.arrays import FloatArray
+
+#: Bytes of a weight, of a gradient and of an activation in half precision.
+_HALF: Final = 2
+#: Bytes that an update reads and writes for a parameter: weight, gradient, the optimiser's weight
+#: and two moments in full precision.
+_UPDATED: Final = 18 * 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Parts of its published rates that a worker type reaches, fitted on measurements.
+
+    Attributes:
+        matrices: part of the peak that large products of matrices reach.
+        narrow: columns of each matrix that count in addition, for its edges.
+        kernels_s: seconds by which the kernels of a layer, one pass, run longer than their work.
+        memory: part of the memory's bandwidth that element-wise work reaches.
+        products: multiple of the published bytes of attention's weights that are moved; near 0 if
+            a fused kernel keeps them on the chip.
+        head: multiple of the head's time.
+        launch_s: seconds in which the host launches the kernels of a layer, for a tensor size of 1.
+        shared_launch_s: the same for larger tensor sizes.
+        link: part of the bandwidth within a node that collectives reach with large messages.
+        half_bytes: bytes of a message that reaches half of that.
+        network: part of the bandwidth between nodes that sums of gradients reach.
+        passing: the same of activations that pass from stage to stage.
+        update: part of the memory's bandwidth that an update reaches.
+        step_s: seconds of a step that no plan changes.
+    """
+
+    matrices: float = 0.62
+    narrow: float = 90.0
+    kernels_s: float = 1e-4
+    memory: float = 0.75
+    products: float = 1.0
+    head: float = 1.0
+    launch_s: float = 3e-4
+    shared_launch_s: float = 3e-4
+    link: float = 0.8
+    half_bytes: float = 2e6
+    network: float = 0.7
+    passing: float = 0.8
+    update: float = 0.75
+    step_s: float = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTimes:
+    """Parts of the seconds of a step, (Q,) each.
+
+    Attributes:
+        compute_s: products of matrices and element-wise work, recomputation included.
+        launch_s: time by which the host launches kernels later than workers could run them.
+        tensor_s: sums within tensor groups.
+        pipeline_s: activations that pass from stage to stage.
+        bubble_s: stages that wait for their first and after their last microbatch.
+        data_s: sums of gradients over the copies, and weights that they share.
+        update_s: the optimiser, and a constant.
+    """
+
+    compute_s: FloatArray
+    launch_s: FloatArray
+    tensor_s: FloatArray
+    pipeline_s: FloatArray
+    bubble_s: FloatArray
+    data_s: FloatArray
+    update_s: FloatArray
+
+    @property
+    def total_s(self) -> FloatArray:
+        """Seconds of a step."""
+        return sum((getattr(self, one.name) for one in fields(self)), np.zeros(1))
+
+    def scaled(self, factor: FloatArray) -> StepTimes:
+        """Return all parts times (Q,) factors."""
+        return StepTimes(**{one.name: getattr(self, one.name) * factor for one in fields(self)})
+
+
+def step_times(
+    model: Transformer,
+    plans: Plans,
+    hardware: Accelerator,
+    rates: Rates,
+    *,
+    batch: int,
+    precision: str = "fp16",
+) -> StepTimes:
+    """Return the time of a step under each plan.
+
+    Args:
+        model: the model.
+        plans: Q plans.
+        hardware: the workers.
+        rates: of the workers.
+        batch: samples of a step.
+        precision: of the products of matrices.
+    """
+    t, p, d = (np.asarray(x, dtype=float) for x in (plans.tensor, plans.pipeline, plans.data))
+    b, v = plans.microbatch.astype(float), plans.chunks.astype(float)
+    m = batch / (d * b)
+    repeats = 3.0 + plans.recompute
+    tokens = b * model.sequence
+    peak = hardware.flops(precision)
+    memory = hardware.memory_gb_per_s * 1e9 * rates.memory
+
+    products = 4 * b * model.sequence**2 * model.heads * model.head_size
+    matrices = b * model.layer_flops - products
+    edges = 1 + rates.narrow * t / model.hidden
+    weights = 6 * b * model.sequence**2 * model.heads / t * rates.products
+    moved = tokens * model.hidden * (6 + 10 / t)
+    forward_s = (matrices * edges + products) / t / (rates.matrices * peak)
+    forward_s += (moved + weights) * _HALF / memory
+    layer_s = repeats * (forward_s + rates.kernels_s)
+
+    message = tokens * model.hidden * _HALF
+    sum_s = _sum_s(message, t, hardware, rates)
+    exchange_s = 2 * (repeats - 1) * sum_s
+    launch_s = np.where(t > 1, rates.shared_launch_s, rates.launch_s)
+    idle_s = np.maximum(launch_s - layer_s - exchange_s, 0.0)
+
+    layers = model.layers / p
+    head_s = rates.head * 3 * b * model.head_flops / t / (rates.matrices * peak)
+    # Ranks are numbered by tensor, then copy, then stage, so the copies of a stage stand side by
+    # side; if stages stand on several nodes, the slowest of them pass on across the network.
+    share = np.where(
+        t * d * p > hardware.per_node,
+        hardware.network_gb_per_s / np.minimum(t * d, hardware.per_node) * rates.passing,
+        hardware.link_gb_per_s * rates.link,
+    )
+    hop_s = np.where(p > 1, 2 * message / t / (share * 1e9), 0.0)
+    stage_s = layers * (layer_s + exchange_s + idle_s) + v * hop_s
+
+    held = (model.layers * model.layer_parameters / p + model.embedding_parameters) / t
+    return StepTimes(
+        compute_s=m * (layers * layer_s + head_s),
+        launch_s=m * layers * idle_s,
+        tensor_s=m * layers * exchange_s,
+        pipeline_s=m * v * hop_s,
+        bubble_s=(p - 1) / v * stage_s,
+        data_s=_copies_s(held * _HALF, t, d, hardware, rates) * _rounds(plans, m),
+        update_s=held
+        * _UPDATED
+        / np.where(plans.shard > 0, d, 1.0)
+        / (hardware.memory_gb_per_s * 1e9 * rates.update)
+        + rates.step_s,
+    )
+
+
+def _sum_s(message: FloatArray, t: FloatArray, hardware: Accelerator, rates: Rates) -> FloatArray:
+    """Return the seconds of one sum of a message over a tensor group, by a ring."""
+    inside = hardware.link_gb_per_s * rates.link * message / (message + rates.half_bytes)
+    outside = hardware.network_gb_per_s * rates.network  # the group has the adapters of its nodes
+    bandwidth = np.where(t <= hardware.per_node, inside, outside) * 1e9
+    return 2 * (t - 1) / t * message / bandwidth
+
+
+def _rounds(plans: Plans, m: FloatArray) -> FloatArray:
+    """Return how often a step passes the weights, or their gradients, round the copies.
+
+    Twice to sum gradients: once to add them, once to share the sums, or the weights that follow
+    from them. Shared gradients are added for each microbatch; shared weights are also gathered for
+    each pass of it (Rajbhandari et al., SC'20, section 7).
+    """
+    return np.select([plans.shard < 2, plans.shard == 2], [np.full(len(m), 2.0), m + 1], 3 * m)
+
+
+def _copies_s(
+    held: FloatArray, t: FloatArray, d: FloatArray, hardware: Accelerator, rates: Rates
+) -> FloatArray:
+    """Return the seconds in which bytes go once round the copies, by rings side by side."""
+    rings = np.minimum(t, hardware.per_node)  # of a node; they share its adapters
+    inside = hardware.link_gb_per_s * rates.link
+    outside = hardware.network_gb_per_s / rings * rates.network
+    bandwidth = np.where(t * d <= hardware.per_node, inside, outside) * 1e9
+    return (d - 1) / d * held / bandwidth

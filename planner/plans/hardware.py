@@ -1,0 +1,124 @@
+"""The catalogue of accelerators: published rates, and those of a user's own file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import yaml
+
+from scheduler.errors import InputError
+
+BUNDLED: Final = Path(__file__).with_name("hardware.yaml")
+
+_Rate = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
+
+
+class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Highest rates of a worker; each direction of a link counts alone.
+
+    Attributes:
+        tflops: precision -> 10^12 FLOP/s.
+        memory_gb: its memory in 10^9 bytes.
+        memory_gb_per_s: bandwidth of its memory.
+        link_gb_per_s: to the other accelerators of its node.
+        host_gb_per_s: to the memory of its host.
+        per_node: accelerators of a usual node.
+        network_gb_per_s: of such a node, all its adapters together.
+        also: other names.
+        source: where the figures are from.
+    """
+
+    tflops: dict[str, _Rate]
+    memory_gb: _Rate
+    memory_gb_per_s: _Rate
+    link_gb_per_s: _Rate
+    host_gb_per_s: _Rate
+    per_node: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    network_gb_per_s: _Rate
+    also: tuple[str, ...] = ()
+    source: str = ""
+
+    def flops(self, precision: str) -> float:
+        """Return the FLOP/s in a precision.
+
+        Raises:
+            InputError: it does not compute in that precision.
+        """
+        if precision not in self.tflops:
+            raise InputError(
+                f"precision is '{precision}'; the accelerator has {', '.join(sorted(self.tflops))}"
+            )
+        return self.tflops[precision] * 1e12
+
+
+class Hardware:
+    """Accelerators by name.
+
+    Args:
+        accelerators: name -> accelerator.
+    """
+
+    def __init__(self, accelerators: dict[str, Accelerator]) -> None:
+        self.accelerators = accelerators
+        self._names = {
+            other: name for name, one in accelerators.items() for other in (*one.also, name)
+        }
+
+    def find(self, worker_type: str) -> Accelerator:
+        """Return the accelerator of a worker type; small and large letters are the same.
+
+        Raises:
+            InputError: the catalogue has none of that name.
+        """
+        name = self._names.get(worker_type.lower().replace("_", "-"))
+        if name is None:
+            near = difflib.get_close_matches(worker_type.lower(), self._names, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise InputError(
+                f"no accelerator is named '{worker_type}'{hint} There are "
+                f"{', '.join(sorted(self.accelerators))}; describe others in a file"
+            )
+        return self.accelerators[name]
+
+
+def read_hardware(path: Path | None = None) -> Hardware:
+    """Return the catalogue, with the accelerators of a user's file in front.
+
+    Raises:
+        InputError: the file cannot be read, or a value of it cannot be used.
+    """
+    own = {} if path is None else _read(path)
+    return Hardware({**_bundled(), **own})
+
+
+@cache
+def _bundled() -> dict[str, Accelerator]:
+    return _read(BUNDLED)
+
+
+def _read(path: Path) -> dict[str, Accelerator]:
+    try:
+        found: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is {found!r}; it must map names to accelerators")
+    return {
+        str(name).lower(): _accelerator(entry, f"{path}: {name}") for name, entry in found.items()
+    }
+
+
+def _accelerator(entry: Any, place: str) -> Accelerator:
+    try:
+        return msgspec.convert(entry, Accelerator)
+    except msgspec.ValidationError as error:
+        field = re.search(r"at `\$\.(\w+)", str(error))
+        value = entry if field is None else entry[field[1]]
+        said = str(error).partition(" - at")[0]
+        name = f"{place}.{field[1]}" if field else place
+        raise InputError(f"{name} is {value!r}: {said}") from error

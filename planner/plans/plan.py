@@ -1,0 +1,141 @@
+"""Plans: how a model is split over workers, and which splits there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.plans.transformer import Transformer
+    from scheduler.domain.arrays import IntArray
+
+#: Samples of a microbatch that are tried.
+MICROBATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
+#: Chunks of layers per worker that are tried for the interleaved schedule.
+CHUNKS: Final = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One split.
+
+    Attributes:
+        tensor: workers that share each matrix.
+        pipeline: stages of layers, one after another.
+        data: copies of the model that share the batch.
+        microbatch: samples that pass a stage at once.
+        chunks: chunks of layers of each stage; more than 1 is the interleaved schedule.
+        recompute: whether activations within a layer are computed again in the backward pass.
+        shard: what the copies share instead of each holding it: 0 nothing, 1 the optimiser's
+            state, 2 gradients too, 3 weights too (Rajbhandari et al., SC'20).
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    microbatch: int = 1
+    chunks: int = 1
+    recompute: bool = False
+    shard: int = 0
+
+    @property
+    def workers(self) -> int:
+        """Workers of the plan."""
+        return self.tensor * self.pipeline * self.data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plans:
+    """Q plans as columns, (Q,) each; see ``Plan``."""
+
+    tensor: IntArray
+    pipeline: IntArray
+    data: IntArray
+    microbatch: IntArray
+    chunks: IntArray
+    recompute: IntArray
+    shard: IntArray
+
+    @classmethod
+    def of(cls, plans: list[Plan]) -> Plans:
+        """Return plans as columns."""
+        return cls(
+            **{
+                one.name: np.array([int(getattr(plan, one.name)) for plan in plans], dtype=np.int64)
+                for one in fields(cls)
+            }
+        )
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __getitem__(self, i: int) -> Plan:
+        values: dict[str, Any] = {one.name: int(getattr(self, one.name)[i]) for one in fields(self)}
+        return Plan(**values | {"recompute": bool(values["recompute"])})
+
+    @property
+    def workers(self) -> IntArray:
+        """Workers of each plan."""
+        return self.tensor * self.pipeline * self.data
+
+
+def enumerate_plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> Plans:
+    """Return the splits of a model over some workers.
+
+    A tensor is shared within a node alone: beyond it every layer would wait for the network several
+    times (Narayanan et al., SC'21, section 3.2, takeaway 1). Stages have equal numbers of layers,
+    and every copy the same number of microbatches.
+
+    Args:
+        model: the model.
+        workers: their number.
+        batch: samples of a step, of all copies together.
+        per_node: workers of a node.
+    """
+    return Plans.of(list(_plans(model, workers=workers, batch=batch, per_node=per_node)))
+
+
+def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> Iterator[Plan]:
+    for tensor in _divisors(workers):
+        if tensor > per_node or model.heads % tensor or model.feed_forward % tensor:
+            continue
+        for pipeline in _divisors(workers // tensor):
+            data = workers // (tensor * pipeline)
+            if model.layers % pipeline or batch % data:
+                continue
+            for microbatch in MICROBATCHES:
+                if (batch // data) % microbatch:
+                    continue
+                count = batch // data // microbatch
+                for chunks in CHUNKS:
+                    is_interleaved = chunks > 1
+                    if is_interleaved and (
+                        pipeline == 1 or count % pipeline or model.layers % (pipeline * chunks)
+                    ):
+                        continue
+                    for recompute, shard in product((False, True), _shards(pipeline, data)):
+                        yield Plan(
+                            tensor=tensor,
+                            pipeline=pipeline,
+                            data=data,
+                            microbatch=microbatch,
+                            chunks=chunks,
+                            recompute=recompute,
+                            shard=shard,
+                        )
+
+
+def _shards(pipeline: int, data: int) -> tuple[int, ...]:
+    """Return the kinds of sharing among copies; gradients of stages are summed once a step."""
+    if data == 1:
+        return (0,)
+    return (0, 1, 2, 3) if pipeline == 1 else (0, 1)
+
+
+def _divisors(number: int) -> list[int]:
+    return [k for k in range(1, number + 1) if number % k == 0]

@@ -1,0 +1,108 @@
+"""``leasehold plan``: from a config.json to a table, JSON and remedies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "intermediate_size": 11008,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture
+def plan(leasehold, tmp_path):
+    """Return a function that runs the command for a model's config."""
+
+    def run(config, *more):
+        folder = tmp_path / "model"
+        folder.mkdir(exist_ok=True)
+        text = config if isinstance(config, str) else json.dumps(config)
+        (folder / "config.json").write_text(text)
+        return leasehold("plan", "model", *more)
+
+    return run
+
+
+def test_a_table_has_each_way_and_what_it_costs(plan):
+    ran = plan(GPT2, "--cluster", "t4:4,v100:8", "--batch", 64)
+    assert ran.code == 0, ran.err
+    assert "model: 0.124 billion parameters, 12 layers" in ran.out
+    rows = [line.split() for line in ran.out.splitlines() if line.startswith(("t4", "v100"))]
+    assert [(row[0], row[1]) for row in rows] == [
+        *(("t4", str(n)) for n in (1, 2, 4)),
+        *(("v100", str(n)) for n in (1, 2, 4, 8)),
+    ]
+    assert "USD/M tokens" in ran.out
+
+
+def test_json_has_the_same_and_a_breakdown(plan):
+    ran = plan(GPT2, "--cluster", "v100:8", "--batch", 64, "--workers", "2,4,16", "--json")
+    found = json.loads(ran.out)
+    assert found["model"]["parameters"] == 124_439_808
+    ways = found["ways"]
+    assert [way["workers"] for way in ways] == [2, 4]  # the cluster has 8
+    for way in ways:
+        assert sum(way["parts_s"].values()) == pytest.approx(way["step_s"])
+        sizes = way["plan"]
+        assert sizes["tensor"] * sizes["pipeline"] * sizes["data"] == way["workers"]
+
+
+def test_what_does_not_fit_says_by_how_much_and_what_memory_costs(plan):
+    ran = plan(LLAMA, "--cluster", "v100:16", "--batch", 64, "--sequence", 2048)
+    assert ran.code == 0
+    assert "4 v100: 14.2 GB too much for the 16 GB of each, even with t4 b1 recompute" in ran.out
+    assert "16 v100: " in ran.out
+    assert "fits and costs" in ran.out
+
+
+def test_a_model_that_fits_nowhere_is_an_exit_code(plan):
+    ran = plan(LLAMA, "--cluster", "t4:2", "--batch", 8)
+    assert ran.code == 6
+    assert "GB too much" in ran.out
+
+
+def test_a_users_accelerator_counts(plan, tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "npu: {tflops: {fp16: 500}, memory_gb: 96, memory_gb_per_s: 2000, link_gb_per_s: 200,\n"
+        "  host_gb_per_s: 32, per_node: 8, network_gb_per_s: 50}\n"
+    )
+    ran = plan(GPT2, "--cluster", "npu:8", "--batch", 64, "--hardware", "mine.yaml")
+    assert ran.code == 0
+    assert "npu" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "said"),
+    [
+        ("{", (), "config.json cannot be read"),
+        ("[]", (), "config.json is a list; it must be an object"),
+        (GPT2 | {"model_type": "t5"}, (), "model_type is 't5'; there are bert"),
+        (GPT2, ("--sequence", 4096), "a sample has 4096 tokens; the model takes 1 to 1024"),
+        (GPT2, ("--workers", "2,x"), "--workers is '2,x'; give whole numbers"),
+        (GPT2, ("--precision", "fp8"), "precision is 'fp8'; the accelerator has fp16, fp32"),
+        (GPT2, ("--cluster", "v1000:8"), "did you mean 'v100'"),
+        (GPT2, ("--hardware", "none.yaml"), "none.yaml cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_is_named(plan, config, more, said):
+    cluster = () if "--cluster" in more else ("--cluster", "v100:8")
+    ran = plan(config, "--batch", 64, *cluster, *more)
+    assert ran.code == 2
+    assert said in ran.err
