@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import api
 from api.problems import not_found
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Where the packages are: beside the tests, or installed from a wheel.
+PACKAGES = Path(api.__file__).parents[1]
 FOLDERS = ("agent", "api", "leasehold", "planner", "policies", "scheduler", "simulator")
 #: The change log also names commands of releases before.
 PAGES = sorted(
@@ -88,12 +91,13 @@ def test_the_commands_of_a_page_exist_with_their_options(page):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_so_do_those_that_messages_name(folder):
-    texts = [path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))]
+    texts = [path.read_text() for path in sorted((PACKAGES / folder).rglob("*.py"))]
+    assert texts
     assert faults("\n".join(texts)) == {}
 
 
 def test_so_do_those_of_the_page():
-    texts = [path.read_text() for path in sorted((ROOT / "api/pages/templates").glob("*.html"))]
+    texts = [path.read_text() for path in sorted((PACKAGES / "api/pages/templates").glob("*.html"))]
     found = re.findall(r"<code>(leasehold [^<]+)</code>", re.sub(r"{{.*?}}", "x", "".join(texts)))
     assert len(found) >= 5
     assert {line: said for line in found if (said := fault(line, in_text=True))} == {}
