@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from planner.plans.hardware import Accelerator
-    from planner.plans.transformer import Transformer
+    from planner.plans.training import Training
     from scheduler.domain.arrays import FloatArray
 
 #: Starts of the fit for the time in which the host launches a layer: it has no gradient unless it
@@ -44,15 +44,13 @@ class MeasuredStep:
     """A measured step.
 
     Attributes:
-        model: the model.
+        training: the model and its step.
         plan: its split.
-        batch: samples of the step.
         step_s: its seconds.
     """
 
-    model: Transformer
+    training: Training
     plan: Plan
-    batch: int
     step_s: float
 
 
@@ -70,20 +68,12 @@ class Calibration:
     shapes: FloatArray
     weights: FloatArray
 
-    def step_times(
-        self,
-        model: Transformer,
-        plans: Plans,
-        hardware: Accelerator,
-        *,
-        batch: int,
-        precision: str = "fp16",
-    ) -> StepTimes:
+    def step_times(self, training: Training, plans: Plans, hardware: Accelerator) -> StepTimes:
         """Return the time of a step under each plan; the arguments are those of ``step_times``."""
-        found = step_times(model, plans, hardware, self.rates, batch=batch, precision=precision)
+        found = step_times(training, plans, hardware, self.rates)
         if not len(self.shapes):
             return found
-        return found.scaled(np.exp(_near(_shapes(model, plans), self.shapes) @ self.weights))
+        return found.scaled(np.exp(_near(_shapes(training, plans), self.shapes) @ self.weights))
 
 
 def uncalibrated() -> Calibration:
@@ -91,9 +81,7 @@ def uncalibrated() -> Calibration:
     return Calibration(rates=Rates(), shapes=np.zeros((0, 4)), weights=np.zeros(0))
 
 
-def calibrate(
-    steps: Sequence[MeasuredStep], hardware: Accelerator, *, precision: str = "fp16"
-) -> Calibration:
+def calibrate(steps: Sequence[MeasuredStep], hardware: Accelerator) -> Calibration:
     """Return rates and corrections from P measured steps.
 
     Raises:
@@ -104,13 +92,12 @@ def calibrate(
     measured_s = np.array([one.step_s for one in steps])
     if not (np.isfinite(measured_s) & (measured_s > 0)).all():
         raise InputError("a measured step has no positive time; leave it out")
-    groups = _by_model(steps)
+    groups = _by_training(steps)
 
     def predicted_s(rates: Rates) -> FloatArray:
         found = np.empty(len(steps))
-        for model, batch, plans, at in groups:
-            times = step_times(model, plans, hardware, rates, batch=batch, precision=precision)
-            found[at] = times.total_s
+        for training, plans, at in groups:
+            found[at] = step_times(training, plans, hardware, rates).total_s
         return found
 
     rates = min(
@@ -118,8 +105,8 @@ def calibrate(
         key=lambda one: one[0],
     )[1]
     shapes = np.empty((len(steps), 4))
-    for model, _, plans, at in groups:
-        shapes[at] = _shapes(model, plans)
+    for training, plans, at in groups:
+        shapes[at] = _shapes(training, plans)
     left = np.log(measured_s / predicted_s(rates))
     noise = _NOISE**2 / _CORRECTED**2 * np.eye(len(steps))
     weights = np.asarray(np.linalg.solve(_near(shapes, shapes) + noise, left), dtype=float)
@@ -144,21 +131,19 @@ def _fit(
     return float(found.cost), rates_of(found.x)
 
 
-def _by_model(
+def _by_training(
     steps: Sequence[MeasuredStep],
-) -> list[tuple[Transformer, int, Plans, list[int]]]:
-    """Return steps by model and batch: the plans of each, and where they stand."""
-    found: dict[tuple[Transformer, int], list[int]] = {}
+) -> list[tuple[Training, Plans, list[int]]]:
+    """Return steps by training: the plans of each, and their places."""
+    found: dict[Training, list[int]] = {}
     for i, one in enumerate(steps):
-        found.setdefault((one.model, one.batch), []).append(i)
-    return [
-        (model, batch, Plans.of([steps[i].plan for i in at]), at)
-        for (model, batch), at in found.items()
-    ]
+        found.setdefault(one.training, []).append(i)
+    return [(one, Plans.of([steps[i].plan for i in at]), at) for one, at in found.items()]
 
 
-def _shapes(model: Transformer, plans: Plans) -> FloatArray:
+def _shapes(training: Training, plans: Plans) -> FloatArray:
     """Return (Q, 4) shapes of a layer's work, as logarithms to base 2."""
+    model = training.model
     columns = (model.hidden, plans.tensor, plans.microbatch, model.sequence)
     return np.asarray(np.log2(np.stack([np.broadcast_to(x, len(plans)) for x in columns], axis=1)))
 

@@ -19,27 +19,25 @@ import numpy as np
 if TYPE_CHECKING:
     from planner.plans.hardware import Accelerator
     from planner.plans.plan import Plans
-    from planner.plans.transformer import Transformer
+    from planner.plans.training import Training
     from scheduler.domain.arrays import FloatArray
 
-#: Bytes of a weight, of a gradient and of an activation in half precision.
-_HALF: Final = 2
-#: Bytes that an update reads and writes for a parameter: weight, gradient, the optimiser's weight
-#: and two moments in full precision.
-_UPDATED: Final = 18 * 2
+#: Numbers that element-wise work moves, per byte that a layer keeps of a token: 10 h of 24 h.
+_MOVED: Final = 10 / 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Parts of its published rates that a worker type reaches, fitted on measurements.
 
+    The defaults are fitted on six throughputs of A100 (Narayanan et al., SC'21, tables 1 and 2).
+
     Attributes:
         matrices: part of the peak that large products of matrices reach.
-        narrow: columns of each matrix that count in addition, for its edges.
+        edge_columns: columns of each matrix that count in addition, for its edges.
         kernels_s: seconds by which the kernels of a layer, one pass, run longer than their work.
         memory: part of the memory's bandwidth that element-wise work reaches.
-        products: multiple of the published bytes of attention's weights that are moved; near 0 if
-            a fused kernel keeps them on the chip.
+        scores: multiple of the bytes of attention's scores that are moved without a fused kernel.
         head: multiple of the head's time.
         launch_s: seconds in which the host launches the kernels of a layer, for a tensor size of 1.
         shared_launch_s: the same for larger tensor sizes.
@@ -51,18 +49,18 @@ class Rates:
         step_s: seconds of a step that no plan changes.
     """
 
-    matrices: float = 0.62
-    narrow: float = 90.0
-    kernels_s: float = 1e-4
-    memory: float = 0.75
-    products: float = 1.0
-    head: float = 1.0
+    matrices: float = 0.68
+    edge_columns: float = 81.0
+    kernels_s: float = 1.1e-4
+    memory: float = 0.88
+    scores: float = 0.93
+    head: float = 0.94
     launch_s: float = 3e-4
     shared_launch_s: float = 3e-4
-    link: float = 0.8
+    link: float = 0.98
     half_bytes: float = 2e6
-    network: float = 0.7
-    passing: float = 0.8
+    network: float = 0.77
+    passing: float = 0.75
     update: float = 0.75
     step_s: float = 0.005
 
@@ -99,43 +97,39 @@ class StepTimes:
         return StepTimes(**{one.name: getattr(self, one.name) * factor for one in fields(self)})
 
 
-def step_times(
-    model: Transformer,
-    plans: Plans,
-    hardware: Accelerator,
-    rates: Rates,
-    *,
-    batch: int,
-    precision: str = "fp16",
-) -> StepTimes:
+def step_times(training: Training, plans: Plans, hardware: Accelerator, rates: Rates) -> StepTimes:
     """Return the time of a step under each plan.
 
     Args:
-        model: the model.
+        training: the model and its step.
         plans: Q plans.
         hardware: the workers.
         rates: of the workers.
-        batch: samples of a step.
-        precision: of the products of matrices.
+
+    Raises:
+        InputError: the workers do not compute in the training's precision.
     """
+    model, size = training.model, training.number_bytes
     t, p, d = (np.asarray(x, dtype=float) for x in (plans.tensor, plans.pipeline, plans.data))
     b, v = plans.microbatch.astype(float), plans.chunks.astype(float)
-    m = batch / (d * b)
+    m = training.batch / (d * b)
     repeats = 3.0 + plans.recompute
     tokens = b * model.sequence
-    peak = hardware.flops(precision)
+    peak = hardware.flops(training.precision)
     memory = hardware.memory_gb_per_s * 1e9 * rates.memory
 
-    products = 4 * b * model.sequence**2 * model.heads * model.head_size
+    products = 4 * b * float(model.sequence) ** 2 * model.heads * model.head_size
     matrices = b * model.layer_flops - products
-    edges = 1 + rates.narrow * t / model.hidden
-    weights = 6 * b * model.sequence**2 * model.heads / t * rates.products
-    moved = tokens * model.hidden * (6 + 10 / t)
+    edges = 1 + rates.edge_columns * t / model.hidden
+    scores = 0.0
+    if not training.is_fused:
+        scores = 6 * b * float(model.sequence) ** 2 * model.heads / t * rates.scores
+    moved = tokens * (6 * model.hidden + _MOVED * model.kept_split / t)
     forward_s = (matrices * edges + products) / t / (rates.matrices * peak)
-    forward_s += (moved + weights) * _HALF / memory
+    forward_s += (moved + scores) * size / memory
     layer_s = repeats * (forward_s + rates.kernels_s)
 
-    message = tokens * model.hidden * _HALF
+    message = tokens * model.hidden * size
     sum_s = _sum_s(message, t, hardware, rates)
     exchange_s = 2 * (repeats - 1) * sum_s
     launch_s = np.where(t > 1, rates.shared_launch_s, rates.launch_s)
@@ -146,27 +140,31 @@ def step_times(
     # Ranks are numbered by tensor, then copy, then stage, so the copies of a stage stand side by
     # side; if stages stand on several nodes, the slowest of them pass on across the network.
     share = np.where(
-        t * d * p > hardware.per_node,
+        plans.workers > hardware.per_node,
         hardware.network_gb_per_s / np.minimum(t * d, hardware.per_node) * rates.passing,
         hardware.link_gb_per_s * rates.link,
     )
     hop_s = np.where(p > 1, 2 * message / t / (share * 1e9), 0.0)
     stage_s = layers * (layer_s + exchange_s + idle_s) + v * hop_s
 
-    held = (model.layers * model.layer_parameters / p + model.embedding_parameters) / t
+    embedding, head = model.embedding_parameters, model.head_parameters
+    ends = np.where(p > 1, max(embedding, model.last_parameters), embedding + head)
+    held = (layers * model.layer_parameters + ends) / t
+    updated = held * _updated_bytes(training) / np.where(plans.zero > 0, d, 1.0)
     return StepTimes(
         compute_s=m * (layers * layer_s + head_s),
         launch_s=m * layers * idle_s,
         tensor_s=m * layers * exchange_s,
         pipeline_s=m * v * hop_s,
         bubble_s=(p - 1) / v * stage_s,
-        data_s=_copies_s(held * _HALF, t, d, hardware, rates) * _rounds(plans, m),
-        update_s=held
-        * _UPDATED
-        / np.where(plans.shard > 0, d, 1.0)
-        / (hardware.memory_gb_per_s * 1e9 * rates.update)
-        + rates.step_s,
+        data_s=_copies_s(held * size, plans, hardware, rates) * _rounds(plans, m),
+        update_s=updated / (hardware.memory_gb_per_s * 1e9 * rates.update) + rates.step_s,
     )
+
+
+def _updated_bytes(training: Training) -> float:
+    """Return the bytes that an update of a parameter reads and writes; gradients are read."""
+    return 3.0 * training.number_bytes + 2 * training.optimiser_bytes
 
 
 def _sum_s(message: FloatArray, t: FloatArray, hardware: Accelerator, rates: Rates) -> FloatArray:
@@ -184,15 +182,15 @@ def _rounds(plans: Plans, m: FloatArray) -> FloatArray:
     from them. Shared gradients are added for each microbatch; shared weights are also gathered for
     each pass of it (Rajbhandari et al., SC'20, section 7).
     """
-    return np.select([plans.shard < 2, plans.shard == 2], [np.full(len(m), 2.0), m + 1], 3 * m)
+    return np.select([plans.zero < 2, plans.zero == 2], [np.full(len(m), 2.0), m + 1], 3 * m)
 
 
-def _copies_s(
-    held: FloatArray, t: FloatArray, d: FloatArray, hardware: Accelerator, rates: Rates
-) -> FloatArray:
+def _copies_s(held: FloatArray, plans: Plans, hardware: Accelerator, rates: Rates) -> FloatArray:
     """Return the seconds in which bytes go once round the copies, by rings side by side."""
+    t, d = plans.tensor, plans.data
+    fits = (t * d <= hardware.per_node) & (hardware.per_node % (t * d) == 0)
     rings = np.minimum(t, hardware.per_node)  # of a node; they share its adapters
     inside = hardware.link_gb_per_s * rates.link
     outside = hardware.network_gb_per_s / rings * rates.network
-    bandwidth = np.where(t * d <= hardware.per_node, inside, outside) * 1e9
-    return (d - 1) / d * held / bandwidth
+    is_inside = fits | (plans.workers <= hardware.per_node)
+    return (d - 1) / d * held / (np.where(is_inside, inside, outside) * 1e9)

@@ -26,7 +26,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         memory_gb: its memory in 10^9 bytes.
         memory_gb_per_s: bandwidth of its memory.
         link_gb_per_s: to the other accelerators of its node.
-        host_gb_per_s: to the memory of its host.
+        host_gb_per_s: to the memory of its host; 0 if that is not known.
         per_node: accelerators of a usual node.
         network_gb_per_s: of such a node, all its adapters together.
         also: other names.
@@ -37,7 +37,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_gb: _Rate
     memory_gb_per_s: _Rate
     link_gb_per_s: _Rate
-    host_gb_per_s: _Rate
+    host_gb_per_s: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 0.0
     per_node: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     network_gb_per_s: _Rate
     also: tuple[str, ...] = ()
@@ -66,8 +66,12 @@ class Hardware:
     def __init__(self, accelerators: dict[str, Accelerator]) -> None:
         self.accelerators = accelerators
         self._names = {
-            other: name for name, one in accelerators.items() for other in (*one.also, name)
+            _key(other): name for name, one in accelerators.items() for other in (*one.also, name)
         }
+
+    def has(self, worker_type: str) -> bool:
+        """Return whether there is an accelerator of that name."""
+        return _key(worker_type) in self._names
 
     def find(self, worker_type: str) -> Accelerator:
         """Return the accelerator of a worker type; small and large letters are the same.
@@ -75,15 +79,20 @@ class Hardware:
         Raises:
             InputError: the catalogue has none of that name.
         """
-        name = self._names.get(worker_type.lower().replace("_", "-"))
+        name = self._names.get(_key(worker_type))
         if name is None:
-            near = difflib.get_close_matches(worker_type.lower(), self._names, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            near = difflib.get_close_matches(_key(worker_type), self._names, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else "."
             raise InputError(
                 f"no accelerator is named '{worker_type}'{hint} There are "
                 f"{', '.join(sorted(self.accelerators))}; describe others in a file"
             )
         return self.accelerators[name]
+
+
+def _key(name: str) -> str:
+    """Return a name with small letters and hyphens, as names are compared."""
+    return name.lower().replace("_", "-")
 
 
 def read_hardware(path: Path | None = None) -> Hardware:
@@ -108,9 +117,7 @@ def _read(path: Path) -> dict[str, Accelerator]:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} is {found!r}; it must map names to accelerators")
-    return {
-        str(name).lower(): _accelerator(entry, f"{path}: {name}") for name, entry in found.items()
-    }
+    return {str(name): _accelerator(entry, f"{path}: {name}") for name, entry in found.items()}
 
 
 def _accelerator(entry: Any, place: str) -> Accelerator:

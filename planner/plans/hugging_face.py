@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from planner.plans.transformer import Transformer
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 #: Our name -> the names that families of models give to it, of which the first one counts.
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "hidden": ("hidden_size", "n_embd", "n_embed"),
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads"),
-    "key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+    "key_value_heads": ("num_key_value_heads",),
     "head_size": ("head_dim",),
     "feed_forward": ("intermediate_size", "ffn_dim", "n_inner"),
     "vocabulary": ("vocab_size",),
     "sequence": ("max_position_embeddings", "n_positions", "seq_length"),
-    "experts": ("num_local_experts", "num_experts"),
+    "segments": ("type_vocab_size",),
+    "embedding": ("word_embed_proj_dim",),
+    "experts": ("num_local_experts",),
     "active_experts": ("num_experts_per_tok",),
 }
 
@@ -38,8 +40,9 @@ class _Family:
         norm_bias: whether they have a bias beside their weight.
         is_gated: see ``Transformer``.
         positions: whether positions are learned.
-        spare_positions: positions that the table has beyond the longest sequence.
-        segments: kinds of segments with an embedding.
+        spare_positions: positions of the table that no token can have.
+        counts_spare: whether the file's longest sequence includes these.
+        segments: kinds of segments with an embedding, unless the file says how many.
         embedding_norm: whether the embedding is normalised.
         final_norm: whether the last layer's output is.
         head_bias: whether the head has a bias.
@@ -55,6 +58,7 @@ class _Family:
     is_gated: bool = False
     positions: bool = False
     spare_positions: int = 0
+    counts_spare: bool = False
     segments: int = 0
     embedding_norm: bool = False
     final_norm: bool = True
@@ -73,10 +77,12 @@ _BERT: Final = _Family(
     **_BIASED, positions=True, segments=2, embedding_norm=True, final_norm=False, pooler=True
 )
 _LLAMA: Final = _Family(is_gated=True, is_tied=False)
+#: Tokens of a sample unless a caller says how many: training on the longest sequence is rare.
+USUAL_SEQUENCE: Final = 4096
 #: ``model_type`` -> its family.
 _FAMILIES: Final[Mapping[str, _Family]] = {
     "bert": _BERT,
-    "roberta": _BERT,
+    "roberta": replace(_BERT, spare_positions=2, counts_spare=True, segments=1),
     "gpt2": _Family(**_BIASED, positions=True),
     "gpt_neo": _Family(output_bias=True, feed_forward_bias=True, norm_bias=True, positions=True),
     "gptj": _Family(feed_forward_bias=True, norms=1, norm_bias=True, head_bias=True, is_tied=False),
@@ -100,7 +106,8 @@ def read_config(
     Args:
         config: the file's object.
         name: of the model, for people.
-        sequence: tokens of a sample; by default the longest that the model takes.
+        sequence: tokens of a sample; by default the longest that the model takes, and at most
+            ``USUAL_SEQUENCE``.
 
     Raises:
         InputError: the family of the model is unknown, or a value is missing or cannot be used.
@@ -109,25 +116,33 @@ def read_config(
     family = _FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         known = ", ".join(sorted(_FAMILIES))
-        raise InputError(
-            f"model_type is {kind!r}; there are {known}; give other models as a list of layers"
-        )
+        raise InputError(f"model_type is {kind!r}; the known ones are {known}")
     hidden, heads = _count(config, "hidden"), _count(config, "heads")
     if hidden % heads and not _has(config, "head_size"):
         raise InputError(f"hidden size {hidden} is no multiple of its {heads} attention heads")
-    shared = 1 if config.get("multi_query") else heads
-    key_value_heads = _count(config, "key_value_heads", shared)
+    key_value_heads = _count(config, "key_value_heads", heads)
+    if heads % key_value_heads:
+        raise InputError(
+            f"num_key_value_heads is {key_value_heads}; it must divide the {heads} attention heads"
+        )
     head_size = _count(config, "head_size", hidden // heads)
     feed_forward = _count(config, "feed_forward", 4 * hidden)
-    longest = _count(config, "sequence", sequence)
+    table = _count(config, "sequence", sequence)
+    longest = max(table - family.spare_positions * family.counts_spare, 1)
+    table += family.spare_positions * (not family.counts_spare)
     if sequence is not None and family.positions and not 1 <= sequence <= longest:
         raise InputError(f"a sample has {sequence} tokens; the model takes 1 to {longest}")
     vocabulary = _count(config, "vocabulary")
     experts = _count(config, "experts", 1)
+    active = _count(config, "active_experts", min(experts, 2))
+    if active > experts:
+        raise InputError(f"num_experts_per_tok is {active}; the model has {experts} experts")
     queries, shared_rows = heads * head_size, key_value_heads * head_size
     norm = hidden * (2 if family.norm_bias else 1)
-    narrow = config.get("word_embed_proj_dim", hidden)  # OPT-350M has a narrower embedding
-    is_tied = config.get("tie_word_embeddings", family.is_tied)
+    own_size = _count(config, "embedding", hidden)  # OPT-350M has a narrower embedding
+    attention_bias = _flag(config, "attention_bias", default=False)
+    feed_forward_bias = _flag(config, "mlp_bias", default=family.feed_forward_bias)
+    columns = feed_forward * (2 if family.is_gated else 1)
     return Transformer(
         name=name,
         layers=_count(config, "layers"),
@@ -138,33 +153,35 @@ def read_config(
         feed_forward=feed_forward,
         is_gated=family.is_gated,
         experts=experts,
-        active_experts=_count(config, "active_experts", 1),
+        active_experts=active,
         vocabulary=vocabulary,
-        sequence=sequence or longest,
+        sequence=sequence or min(longest, USUAL_SEQUENCE),
         layer_extras=(
-            family.query_bias * (queries + 2 * shared_rows)
-            + family.output_bias * hidden
-            + family.feed_forward_bias * experts * (feed_forward + hidden)
+            (family.query_bias or attention_bias) * (queries + 2 * shared_rows)
+            + (family.output_bias or attention_bias) * hidden
+            + feed_forward_bias * experts * (columns + hidden)
             + family.norms * norm
         ),
         embedding_extras=(
-            family.positions * (longest + family.spare_positions) * hidden
-            + family.segments * hidden
+            family.positions * table * hidden
+            + (_count(config, "segments", family.segments) if family.segments else 0) * hidden
             + family.embedding_norm * norm
-            + _narrowing(narrow, hidden, vocabulary)
+            + _narrowing(own_size, hidden, vocabulary)
         ),
         head_extras=(
-            (family.final_norm and narrow == hidden) * norm
+            (family.final_norm and own_size == hidden) * norm
             + family.head_bias * vocabulary
             + family.pooler * (hidden * hidden + hidden)
         ),
-        is_tied=bool(is_tied),
+        is_tied=_flag(config, "tie_word_embeddings", default=family.is_tied),
     )
 
 
-def _narrowing(narrow: int, hidden: int, vocabulary: int) -> int:
+def _narrowing(own_size: int, hidden: int, vocabulary: int) -> int:
     """Return the parameters of a narrower embedding less those of a full one."""
-    return 0 if narrow == hidden else vocabulary * (narrow - hidden) + 2 * narrow * hidden
+    if own_size == hidden:
+        return 0
+    return vocabulary * (own_size - hidden) + 2 * own_size * hidden
 
 
 def _has(config: Mapping[str, Any], name: str) -> bool:
@@ -187,3 +204,17 @@ def _count(config: Mapping[str, Any], name: str, default: int | None = None) -> 
     if default is None:
         raise InputError(f"there is no {_NAMES[name][0]}; add it to the model's config.json")
     return default
+
+
+def _flag(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    """Return a truth value.
+
+    Raises:
+        InputError: it is none.
+    """
+    value = config.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InputError(f"{key} is {value!r}; it must be true or false")
+    return value

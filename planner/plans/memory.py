@@ -1,7 +1,7 @@
-"""The memory of a worker under many plans at once, by use.
+"""The memory of the fullest worker under many plans at once, by use.
 
-Letters: Q plans, b microbatch, s sequence, h hidden size, a heads, t tensor, p pipeline and d data
-size, v chunks, m microbatches of a copy.
+Letters: Q plans, b microbatch, s sequence, h hidden size, t tensor, p pipeline and d data size, v
+chunks, m microbatches of a copy.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ import numpy as np
 
 if TYPE_CHECKING:
     from planner.plans.plan import Plans
-    from planner.plans.transformer import Transformer
+    from planner.plans.training import Training
     from scheduler.domain.arrays import FloatArray
 
-#: Bytes of a parameter in mixed precision with Adam: a weight and a gradient in half precision; a
-#: weight and two moments in full precision (Rajbhandari et al., SC'20, section 3.1).
-_WEIGHT: Final = 2
-_GRADIENT: Final = 2
-_OPTIMISER: Final = 12
-#: Bytes of an output of the head: half precision, and its softmax in full precision.
-_LOGIT: Final = 6
+#: Bytes of the framework's context, its kernels and its communication buffers.
+RESERVE: Final = 2e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +28,8 @@ class Memory:
         weights: weights of its stage.
         gradients: their gradients.
         optimiser: the optimiser's state.
-        activations: kept for the backward pass, of all microbatches in flight.
+        activations: kept for the backward pass, of all microbatches in flight, and outputs of the
+            head.
         reserve: of the framework and its allocator.
     """
 
@@ -49,49 +45,82 @@ class Memory:
         return sum((getattr(self, one.name) for one in fields(self)), np.zeros(1))
 
 
-def worker_memory(
-    model: Transformer, plans: Plans, *, batch: int, is_fused: bool = True, reserve: float = 2e9
-) -> Memory:
-    """Return the memory of the fullest worker under each plan.
+def worker_memory(training: Training, plans: Plans, *, reserve: float = RESERVE) -> Memory:
+    """Return the memory of the fullest worker under each plan: of the first or the last stage.
 
     Args:
-        model: the model.
+        training: the model and its step.
         plans: Q plans.
-        batch: samples of a step.
-        is_fused: whether a fused kernel computes attention, so that its weights are not kept.
         reserve: bytes that are not the model's.
     """
-    t, p, d = (np.asarray(x, dtype=float) for x in (plans.tensor, plans.pipeline, plans.data))
-    b, v = plans.microbatch.astype(float), plans.chunks.astype(float)
-    m = batch / (d * b)
-    layers = model.layers / p
-    # The first stage has the embedding, the last one the head, which needs it, too.
-    stage = (layers * model.layer_parameters + model.embedding_parameters) / t
-    parts = [np.where(plans.shard >= k, d, 1.0) for k in (1, 2, 3)]
-
-    tokens = b * model.sequence
-    whole = _layer_bytes(model, tokens, t, is_fused=is_fused)
-    input_bytes = 2 * tokens * model.hidden
-    kept = np.where(plans.recompute, input_bytes, whole)
-    # 1F1B keeps at most p microbatches; interleaving keeps some more (Narayanan et al., SC'21).
-    flight = np.minimum(m, p * np.where(v > 1, 1 + (p - 1) / (p * v), 1.0))
-    logits = np.where(p == 1, tokens * model.vocabulary * _LOGIT / t, 0.0)
+    model = training.model
+    p, v = (np.asarray(x, dtype=float) for x in (plans.pipeline, plans.chunks))
+    m = training.batch / (plans.data * plans.microbatch)
+    layers = model.layers / p * model.layer_parameters
+    is_whole = plans.pipeline == 1
+    embedding, head = float(model.embedding_parameters), float(model.last_parameters)
+    # Stages warm up with 2 (p - 1 - rank) + (v - 1) p + 1 chunks (Narayanan et al., SC'21, and
+    # their schedule); without chunks that is p microbatches on the first stage and 1 on the last.
+    chunks = np.where(v > 1, (v - 1) * p, 0.0)
+    warm = np.where(v > 1, 2.0, 1.0) * (p - 1)
+    first = _stage(
+        training,
+        plans,
+        parameters=layers + np.where(is_whole, embedding + model.head_parameters, embedding),
+        flight=np.minimum(m, (warm + chunks + 1) / v),
+        has_head=is_whole,
+        reserve=reserve,
+    )
+    last = _stage(
+        training,
+        plans,
+        parameters=layers + head,
+        flight=np.minimum(m, (chunks + 1) / v),
+        has_head=~is_whole,
+        reserve=reserve,
+    )
+    is_first = is_whole | (first.total >= last.total)
     return Memory(
-        weights=_WEIGHT * stage / parts[2],
-        gradients=_GRADIENT * stage / parts[1],
-        optimiser=_OPTIMISER * stage / parts[0],
-        activations=flight * layers * kept + np.where(plans.recompute, whole, 0.0) + logits,
-        reserve=np.full(len(plans), reserve),
+        **{
+            one.name: np.where(is_first, getattr(first, one.name), getattr(last, one.name))
+            for one in fields(Memory)
+        }
     )
 
 
-def _layer_bytes(
-    model: Transformer, tokens: FloatArray, t: FloatArray, *, is_fused: bool
-) -> FloatArray:
-    """Return the bytes of the activations that a layer keeps for a microbatch.
+def _stage(
+    training: Training,
+    plans: Plans,
+    *,
+    parameters: FloatArray,
+    flight: FloatArray,
+    has_head: FloatArray,
+    reserve: float,
+) -> Memory:
+    """Return the memory of a worker of a stage with (Q,) parameters and microbatches in flight."""
+    model, size = training.model, training.number_bytes
+    t, d = plans.tensor, plans.data
+    held = parameters / t
+    share = [np.where(plans.zero >= stage, d, 1.0) for stage in (1, 2, 3)]
+    # Shared weights of a layer and of the next one are gathered whole, and gradients of a layer
+    # are whole until they are added.
+    layer = model.layer_parameters / t
+    gathered = np.where(plans.zero == 3, 2 * size * layer, 0.0)
+    added = np.where(plans.zero >= 2, size * layer, 0.0)
 
-    s b h (10 + 24 / t + 5 a s / (h t)), of which the last part goes with a fused attention
-    (Korthikanti et al., MLSys'23, section 4.1).
-    """
-    weights = 0.0 if is_fused else 5 * model.heads * model.sequence / model.hidden
-    return tokens * model.hidden * (10 + (24 + weights) / t)
+    tokens = plans.microbatch * model.sequence
+    whole = tokens * (model.kept_whole + model.kept_split / t) * (size / 2)
+    if not training.is_fused:
+        scores = 5 * plans.microbatch * model.heads * float(model.sequence) ** 2 / t
+        whole = whole + scores * (size / 2)
+    kept = np.where(plans.recompute, size * tokens * model.hidden, whole)
+    again = np.where(plans.recompute, whole, 0.0)
+    # The outputs of the head, and their softmax in full precision.
+    outputs = np.where(has_head, tokens * model.vocabulary * (size + 4) / t, 0.0)
+    return Memory(
+        weights=size * held / share[2] + gathered,
+        gradients=size * held / share[1] + added,
+        optimiser=training.optimiser_bytes * held / share[0],
+        activations=flight * model.layers / plans.pipeline * kept + again + outputs,
+        reserve=np.full(len(plans), reserve),
+    )

@@ -31,8 +31,8 @@ class Plan:
         microbatch: samples that pass a stage at once.
         chunks: chunks of layers of each stage; more than 1 is the interleaved schedule.
         recompute: whether activations within a layer are computed again in the backward pass.
-        shard: what the copies share instead of each holding it: 0 nothing, 1 the optimiser's
-            state, 2 gradients too, 3 weights too (Rajbhandari et al., SC'20).
+        zero: stage of ZeRO: copies share nothing (0), the optimiser's state (1), gradients too (2),
+            weights too (3) (Rajbhandari et al., SC'20).
     """
 
     tensor: int = 1
@@ -41,12 +41,25 @@ class Plan:
     microbatch: int = 1
     chunks: int = 1
     recompute: bool = False
-    shard: int = 0
+    zero: int = 0
 
     @property
     def workers(self) -> int:
         """Workers of the plan."""
         return self.tensor * self.pipeline * self.data
+
+    def __str__(self) -> str:
+        """Return it in a few words, such as ``tp4 pp2 b1 recompute``."""
+        sizes = (("tp", self.tensor), ("pp", self.pipeline), ("dp", self.data))
+        words = [f"{name}{size}" for name, size in sizes if size > 1] or ["whole"]
+        words.append(f"b{self.microbatch}")
+        if self.chunks > 1:
+            words.append(f"v{self.chunks}")
+        if self.recompute:
+            words.append("recompute")
+        if self.zero:
+            words.append(f"zero{self.zero}")
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +72,7 @@ class Plans:
     microbatch: IntArray
     chunks: IntArray
     recompute: IntArray
-    shard: IntArray
+    zero: IntArray
 
     @classmethod
     def of(cls, plans: list[Plan]) -> Plans:
@@ -102,7 +115,7 @@ def enumerate_plans(model: Transformer, *, workers: int, batch: int, per_node: i
 
 def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> Iterator[Plan]:
     for tensor in _divisors(workers):
-        if tensor > per_node or model.heads % tensor or model.feed_forward % tensor:
+        if not _may_share(model, tensor, workers=workers, per_node=per_node):
             continue
         for pipeline in _divisors(workers // tensor):
             data = workers // (tensor * pipeline)
@@ -111,27 +124,36 @@ def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> It
             for microbatch in MICROBATCHES:
                 if (batch // data) % microbatch:
                     continue
-                count = batch // data // microbatch
-                for chunks in CHUNKS:
-                    is_interleaved = chunks > 1
-                    if is_interleaved and (
-                        pipeline == 1 or count % pipeline or model.layers % (pipeline * chunks)
-                    ):
-                        continue
-                    for recompute, shard in product((False, True), _shards(pipeline, data)):
-                        yield Plan(
-                            tensor=tensor,
-                            pipeline=pipeline,
-                            data=data,
-                            microbatch=microbatch,
-                            chunks=chunks,
-                            recompute=recompute,
-                            shard=shard,
-                        )
+                chunks = _chunks(model, pipeline, batch // data // microbatch)
+                zeros = _zero_stages(pipeline, data)
+                for count, recompute, zero in product(chunks, (False, True), zeros):
+                    yield Plan(
+                        tensor=tensor,
+                        pipeline=pipeline,
+                        data=data,
+                        microbatch=microbatch,
+                        chunks=count,
+                        recompute=recompute,
+                        zero=zero,
+                    )
 
 
-def _shards(pipeline: int, data: int) -> tuple[int, ...]:
-    """Return the kinds of sharing among copies; gradients of stages are summed once a step."""
+def _may_share(model: Transformer, tensor: int, *, workers: int, per_node: int) -> bool:
+    """Return whether a tensor group can split the heads and columns, and stays within a node."""
+    if model.key_value_heads % tensor or model.feed_forward % tensor or tensor > per_node:
+        return False
+    return workers <= per_node or per_node % tensor == 0
+
+
+def _chunks(model: Transformer, pipeline: int, microbatches: int) -> list[int]:
+    """Return numbers of chunks; interleaving takes microbatches in groups of ``pipeline``."""
+    if pipeline == 1 or microbatches % pipeline:
+        return [1]
+    return [v for v in CHUNKS if model.layers % (pipeline * v) == 0]
+
+
+def _zero_stages(pipeline: int, data: int) -> tuple[int, ...]:
+    """Return stages of ZeRO; with a pipeline, gradients are summed once a step."""
     if data == 1:
         return (0,)
     return (0, 1, 2, 3) if pipeline == 1 else (0, 1)

@@ -1,9 +1,10 @@
-"""The fastest plans of a model that fit, for each worker type and number of workers."""
+"""The fastest plan of a model that fits, for a worker type and a number of workers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -11,11 +12,11 @@ from planner.plans.memory import worker_memory
 from planner.plans.plan import Plan, enumerate_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from planner.plans.calibration import Calibration
     from planner.plans.hardware import Accelerator
-    from planner.plans.transformer import Transformer
+    from planner.plans.training import Training
 
 #: Part of a worker's memory that a plan may fill; the rest is lost to fragments.
 USABLE: Final = 0.94
@@ -23,27 +24,29 @@ USABLE: Final = 0.94
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way in which a model could run.
+    """One way in which a model could run, or the reason why there is none.
 
     Attributes:
         worker_type: name of the worker type.
         workers: their number.
-        plan: the split; None if there is none, since a size does not divide.
-        step_s: seconds of a step; infinite if nothing fits.
+        reason: why it cannot run; empty if it can.
+        plan: the split; None if no split is possible.
+        step_s: seconds of a step; infinite if it cannot run.
         parts: seconds of the step by part; see ``StepTimes``.
         memory: bytes of the fullest worker by use; see ``Memory``.
-        lacking: bytes that the plan needs beyond the worker's memory; 0 if it fits.
+        lacking: bytes that the plan needs beyond the usable memory; 0 if it fits.
         unbounded: the plan that would be fastest if memory were no bound; None if it is ``plan``.
         unbounded_step_s: seconds of its step.
-        unbounded_lacking: bytes that it needs beyond the worker's memory.
+        unbounded_lacking: bytes that it needs beyond the usable memory.
     """
 
     worker_type: str
     workers: int
-    plan: Plan | None
-    step_s: float
-    parts: Mapping[str, float]
-    memory: Mapping[str, float]
+    reason: str = ""
+    plan: Plan | None = None
+    step_s: float = math.inf
+    parts: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
     lacking: float = 0.0
     unbounded: Plan | None = None
     unbounded_step_s: float = 0.0
@@ -52,44 +55,7 @@ class Way:
     @property
     def fits(self) -> bool:
         """Whether it can run."""
-        return self.plan is not None and self.lacking <= 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """A model and how it is trained.
-
-    Attributes:
-        model: the model.
-        batch: samples of a step.
-        precision: of the products of matrices.
-        is_fused: whether a fused kernel computes attention.
-    """
-
-    model: Transformer
-    batch: int
-    precision: str = "fp16"
-    is_fused: bool = True
-
-
-def rank(
-    training: Training,
-    workers: Mapping[str, Accelerator],
-    counts: Iterable[int],
-    calibrations: Mapping[str, Calibration],
-) -> Iterator[Way]:
-    """Yield the best way for each worker type and count.
-
-    Args:
-        training: the model and its step.
-        workers: worker type -> its accelerator.
-        counts: numbers of workers.
-        calibrations: worker type -> its rates and corrections.
-    """
-    counts = tuple(counts)
-    for name, hardware in workers.items():
-        for count in counts:
-            yield best_way(training, name, hardware, count, calibrations[name])
+        return not self.reason
 
 
 def best_way(
@@ -99,36 +65,53 @@ def best_way(
     count: int,
     calibration: Calibration,
 ) -> Way:
-    """Return the fastest plan that fits; if none fits, the one that lacks least memory."""
-    model, batch = training.model, training.batch
-    plans = enumerate_plans(model, workers=count, batch=batch, per_node=hardware.per_node)
-    if not len(plans):
-        return Way(
-            worker_type=worker_type,
-            workers=count,
-            plan=None,
-            step_s=np.inf,
-            parts={},
-            memory={},
-        )
-    times = calibration.step_times(
-        model, plans, hardware, batch=batch, precision=training.precision
+    """Return the fastest plan that fits; if none fits, the one that lacks least memory.
+
+    Args:
+        training: the model and its step.
+        worker_type: name of the worker type.
+        hardware: its accelerator.
+        count: number of workers.
+        calibration: rates and corrections of the worker type.
+
+    Raises:
+        InputError: the workers do not compute in the training's precision.
+    """
+    plans = enumerate_plans(
+        training.model, workers=count, batch=training.batch, per_node=hardware.per_node
     )
-    memory = worker_memory(model, plans, batch=batch, is_fused=training.is_fused)
+    if not len(plans):
+        reason = (
+            f"{training.model.layers} layers, {training.model.key_value_heads} heads and a batch "
+            f"of {training.batch} cannot be split evenly over {count} workers"
+        )
+        return Way(worker_type=worker_type, workers=count, reason=reason)
+    times = calibration.step_times(training, plans, hardware)
+    memory = worker_memory(training, plans)
     total_s = times.total_s
-    lacking = memory.total - USABLE * hardware.memory_gb * 1e9
+    usable = USABLE * hardware.memory_gb * 1e9
+    lacking = memory.total - usable
     fastest = int(total_s.argmin())
     fit = np.flatnonzero(lacking <= 0)
     chosen = int(fit[total_s[fit].argmin()]) if len(fit) else int(lacking.argmin())
-    is_bound = chosen != fastest and total_s[fastest] < total_s[chosen]
+    found: dict[str, Any] = {
+        "worker_type": worker_type,
+        "workers": count,
+        "plan": plans[chosen],
+        "parts": {one.name: float(getattr(times, one.name)[chosen]) for one in fields(times)},
+        "memory": {one.name: float(getattr(memory, one.name)[chosen]) for one in fields(memory)},
+    }
+    if not len(fit):
+        lacks = float(lacking[chosen])
+        reason = (
+            f"{lacks / 1e9:.1f} GB too much for the {usable / 1e9:.1f} GB that may be filled, even "
+            f"with {plans[chosen]}"
+        )
+        return Way(**found, reason=reason, lacking=lacks)
+    is_bound = total_s[fastest] < total_s[chosen]
     return Way(
-        worker_type=worker_type,
-        workers=count,
-        plan=plans[chosen],
-        step_s=float(total_s[chosen]) if len(fit) else np.inf,
-        parts={one.name: float(getattr(times, one.name)[chosen]) for one in fields(times)},
-        memory={one.name: float(getattr(memory, one.name)[chosen]) for one in fields(memory)},
-        lacking=max(float(lacking[chosen]), 0.0),
+        **found,
+        step_s=float(total_s[chosen]),
         unbounded=plans[fastest] if is_bound else None,
         unbounded_step_s=float(total_s[fastest]),
         unbounded_lacking=max(float(lacking[fastest]), 0.0),

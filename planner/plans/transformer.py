@@ -87,6 +87,31 @@ class Transformer:
         return own + self.head_extras
 
     @property
+    def last_parameters(self) -> int:
+        """Parameters of the head on a worker that has no embedding."""
+        return self.vocabulary * self.hidden + self.head_extras
+
+    @property
+    def kept_whole(self) -> float:
+        """Bytes per token that each worker of a tensor group keeps of a layer, in half precision.
+
+        Inputs of two norms, of attention and of the feed-forward part, and two masks of dropout:
+        10 h (Korthikanti et al., MLSys'23, section 4.1).
+        """
+        return 10.0 * self.hidden
+
+    @property
+    def kept_split(self) -> float:
+        """Bytes per token that a tensor group shares: queries, keys, values, feed-forward.
+
+        24 h for GPT-3 (the same section): queries and the output of attention, keys and values, and
+        two values per column of the feed-forward part, or four if it is gated.
+        """
+        attention = 4 * (self.heads + self.key_value_heads) * self.head_size
+        columns = (8 if self.is_gated else 4) * self.active_experts * self.feed_forward
+        return float(attention + columns)
+
+    @property
     def parameters(self) -> int:
         """Parameters of the whole model."""
         return (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,11 +16,14 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from planner.plans.hardware import Accelerator
-    from planner.plans.plan import Plan
-    from planner.plans.ranking import Training, Way
+    from planner.plans.hardware import Hardware
+    from planner.plans.ranking import Way
+    from planner.plans.training import Training
     from planner.plans.transformer import Transformer
+    from scheduler.domain.cluster import Cluster
 
+#: A part of the time from which on the price of memory is said.
+_COSTS: Final = 0.01
 #: Parts of a step -> their headings.
 _PARTS: Final = {
     "compute_s": "compute",
@@ -41,7 +43,8 @@ def plan(
     *,
     cluster: options.ClusterSpec,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, help="Samples of a step, in all.")
+        int,
+        typer.Option("--batch", metavar="N", min=1, max=2**31, help="Samples of a step, in all."),
     ],
     sequence: Annotated[
         int | None,
@@ -68,36 +71,88 @@ def plan(
     json_output: options.Json = False,
 ) -> None:
     """Show how a model could run on each worker type: plan, speed, memory and cost."""
-    from planner.plans.calibration import uncalibrated  # noqa: PLC0415 - keeps the start quick
-    from planner.plans.hardware import read_hardware  # noqa: PLC0415 - keeps the start quick
-    from planner.plans.ranking import Training, rank  # noqa: PLC0415 - keeps the start quick
+    from planner.plans.training import Training  # noqa: PLC0415 - keeps the start quick
     from traces.cluster import read_cluster  # noqa: PLC0415 - keeps the start quick
 
-    read = _read_model(model, sequence)
+    training = Training(model=_read_model(model, sequence), batch=batch, precision=precision)
     found = read_cluster(cluster)
-    catalogue = read_hardware(hardware)
-    accelerators = {name: catalogue.find(name) for name in found.type_names}
-    capacity = dict(zip(found.type_names, map(int, found.capacity), strict=True))
-    training = Training(model=read, batch=batch, precision=precision)
-    ways = [
-        way
-        for name, accelerator in accelerators.items()
-        for way in rank(
-            training,
-            {name: accelerator},
-            _counts(workers, capacity[name]),
-            {name: uncalibrated()},
-        )
-    ]
-    prices = {one.name: one.cost_usd_per_hour for one in found.worker_types}
+    is_file = Path(cluster).suffix in {".yaml", ".yml"} or Path(cluster).is_file()
+    ways, prices = _ways(training, found, workers, hardware, nodes_count=is_file)
     if json_output:
         print_json(_to_json(training, ways, prices))
     else:
         print_shown(_headline(training), "", _table(training, ways, prices), "")
-        for line in _remarks(ways, accelerators):
+        for line in _remarks(ways):
             print_shown(line)
     if not any(way.fits for way in ways):
         raise typer.Exit(exit_codes.REFUSED)
+
+
+def _ways(
+    training: Training,
+    cluster: Cluster,
+    workers: str | None,
+    hardware: Path | None,
+    *,
+    nodes_count: bool,
+) -> tuple[list[Way], dict[str, float]]:
+    """Return the best way for each worker type and count, and the prices of worker types.
+
+    Args:
+        training: the model and its step.
+        cluster: the worker types and their numbers.
+        workers: worker counts, as given.
+        hardware: a user's file of accelerators.
+        nodes_count: whether the cluster's nodes are real ones; else the catalogue's count.
+
+    Raises:
+        InputError: no worker type can be used.
+    """
+    import msgspec  # noqa: PLC0415 - keeps the start quick
+
+    from planner.plans.calibration import uncalibrated  # noqa: PLC0415 - keeps the start quick
+    from planner.plans.hardware import read_hardware  # noqa: PLC0415 - keeps the start quick
+    from planner.plans.ranking import Way, best_way  # noqa: PLC0415 - keeps the start quick
+
+    catalogue = read_hardware(hardware)
+    ways: list[Way] = []
+    prices: dict[str, float] = {}
+    refused: list[InputError] = []
+    types = [one for one, size in zip(cluster.worker_types, cluster.capacity, strict=True) if size]
+    for kind in types:
+        name = kind.name
+        capacity = int(cluster.capacity[cluster.type_names.index(name)])
+        try:
+            accelerator = catalogue.find(name)
+            accelerator.flops(training.precision)
+        except InputError as error:
+            ways.append(Way(worker_type=name, workers=capacity, reason=str(error)))
+            refused.append(error)
+            continue
+        if nodes_count:
+            most = max(node.workers.count(name) for node in cluster.nodes)
+            accelerator = msgspec.structs.replace(accelerator, per_node=most)
+        prices[name] = kind.cost_usd_per_hour or _list_price(catalogue, name)
+        for count in _counts(workers, capacity):
+            if count > capacity:
+                reason = f"the cluster has {capacity}"
+                ways.append(Way(worker_type=name, workers=count, reason=reason))
+            else:
+                ways.append(best_way(training, name, accelerator, count, uncalibrated()))
+    if len(refused) == len(types):
+        raise refused[0]
+    return ways, prices
+
+
+def _list_price(catalogue: Hardware, name: str) -> float:
+    """Return the list price of an accelerator by any of its names; 0 if there is none."""
+    from traces.cluster import read_prices  # noqa: PLC0415 - keeps the start quick
+
+    wanted = catalogue.find(name)
+    for other, price in read_prices().items():
+        if catalogue.has(other) and catalogue.find(other) is wanted:
+            return price
+    return 0.0
 
 
 def _read_model(path: Path, sequence: int | None) -> Transformer:
@@ -106,7 +161,7 @@ def _read_model(path: Path, sequence: int | None) -> Transformer:
     file = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise InputError(f"{file} is a {type(config).__name__}; it must be an object")
@@ -128,29 +183,16 @@ def _counts(wanted: str | None, capacity: int) -> list[int]:
         counts = [0]
     if counts[0] < 1:
         raise InputError(f"--workers is '{wanted}'; give whole numbers from 1, such as 1,2,4,8")
-    return [count for count in counts if count <= capacity]
+    return counts
 
 
-def describe(plan: Plan) -> str:
-    """Return a plan in a few words."""
-    sizes = [
-        f"{name}{size}"
-        for name, size in (("t", plan.tensor), ("p", plan.pipeline), ("d", plan.data))
-        if size > 1
-    ]
-    words = [" ".join(sizes) or "whole", f"b{plan.microbatch}"]
-    if plan.chunks > 1:
-        words.append(f"v{plan.chunks}")
-    if plan.recompute:
-        words.append("recompute")
-    if plan.shard:
-        words.append(f"zero{plan.shard}")
-    return " ".join(words)
-
-
-def _usd_per_million(training: Training, way: Way, prices: Mapping[str, float]) -> float:
+def _usd_per_million(training: Training, way: Way, prices: Mapping[str, float]) -> float | None:
+    """Return the price of a million tokens; None if it is unknown."""
+    price = prices.get(way.worker_type)
+    if not price or not way.fits:
+        return None
     tokens = training.batch * training.model.sequence
-    return way.step_s / 3600 * way.workers * prices[way.worker_type] / tokens * 1e6
+    return way.step_s / 3600 * way.workers * price / tokens * 1e6
 
 
 def _headline(training: Training) -> str:
@@ -173,12 +215,12 @@ def _table(training: Training, ways: Sequence[Way], prices: Mapping[str, float])
             (
                 way.worker_type,
                 way.workers,
-                describe(way.plan) if way.plan else "",
+                str(way.plan),
                 f"{1 / way.step_s:.3g}",
                 f"{tokens / way.step_s:,.0f}",
                 *(f"{_part(way, name):.0%}" for name in shown),
                 f"{sum(way.memory.values()) / 1e9:.1f}",
-                f"{usd:.2f}" if usd else "",
+                "" if usd is None else f"{usd:.3g}",
             )
         )
     headings = (
@@ -193,25 +235,19 @@ def _part(way: Way, name: str) -> float:
     return way.parts[name] / way.step_s if way.fits else 0.0
 
 
-def _remarks(ways: Sequence[Way], accelerators: Mapping[str, Accelerator]) -> Iterator[str]:
-    """Yield what does not fit, and what memory costs those that do."""
+def _remarks(ways: Sequence[Way]) -> Iterator[str]:
+    """Yield why ways cannot run, and the price of memory for those that can."""
     for way in ways:
         where = f"{way.workers} {way.worker_type}"
-        if way.plan is None:
-            yield f"{where}: the model, or the batch, cannot be split evenly over {way.workers}"
-        elif not way.fits:
-            has = accelerators[way.worker_type].memory_gb
-            yield (
-                f"{where}: {way.lacking / 1e9:.1f} GB too much for the {has:g} GB of each, even "
-                f"with {describe(way.plan)}"
-            )
+        if not way.fits:
+            yield f"{where}: {way.reason}"
         elif way.unbounded is not None:
             costs = way.step_s / way.unbounded_step_s - 1
-            if costs >= 0.01:
+            if costs >= _COSTS:
                 yield (
-                    f"{where}: {describe(way.unbounded)} would be fastest and has "
-                    f"{way.unbounded_lacking / 1e9:.1f} GB too much; {describe(way.plan)} fits and "
-                    f"costs {costs:.0%}"
+                    f"{where}: {way.unbounded} would be fastest and needs "
+                    f"{way.unbounded_lacking / 1e9:.1f} GB too much; {way.plan} fits and costs "
+                    f"{costs:.0%}"
                 )
 
 
@@ -228,14 +264,16 @@ def _to_json(
                 "worker_type": way.worker_type,
                 "workers": way.workers,
                 "fits": way.fits,
+                "reason": way.reason,
                 "plan": asdict(way.plan) if way.plan else None,
-                "step_s": way.step_s if math.isfinite(way.step_s) else None,
+                "steps_per_s": 1 / way.step_s,
                 "parts_s": dict(way.parts),
                 "memory_bytes": dict(way.memory),
                 "lacking_bytes": way.lacking,
-                "usd_per_million_tokens": (
-                    _usd_per_million(training, way, prices) if way.fits else None
-                ),
+                "usd_per_million_tokens": _usd_per_million(training, way, prices),
+                "unbounded_plan": asdict(way.unbounded) if way.unbounded else None,
+                "unbounded_steps_per_s": 1 / way.unbounded_step_s if way.unbounded else None,
+                "unbounded_lacking_bytes": way.unbounded_lacking,
             }
             for way in ways
         ],

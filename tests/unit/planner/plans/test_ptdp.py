@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from planner.plans.calibration import MeasuredStep, calibrate
+from planner.plans.calibration import MeasuredStep, calibrate, uncalibrated
 from planner.plans.hardware import read_hardware
+from planner.plans.memory import worker_memory
 from planner.plans.plan import Plan, Plans
+from planner.plans.training import Training
 from planner.plans.transformer import gpt
 
 #: Tables 1 and 2: layers, hidden size, heads, tensor and pipeline size, GPUs, batch, microbatch,
@@ -55,7 +59,8 @@ def step_of(row):
         recompute=True,
     )
     step_s = flops(model, batch) / (workers * tflops * 1e12)
-    return MeasuredStep(model=model, plan=plan, batch=batch, step_s=step_s)
+    training = Training(model=model, batch=batch, is_fused=False)
+    return MeasuredStep(training=training, plan=plan, step_s=step_s)
 
 
 @pytest.fixture(scope="module")
@@ -68,21 +73,26 @@ def calibration(hardware):
     return calibrate([step_of(POINTS[i]) for i in CALIBRATING], hardware)
 
 
+def rate(calibration, hardware, model, plan, batch):
+    """Return the TFLOP/s of each GPU."""
+    training = Training(model=model, batch=batch, is_fused=False)
+    step_s = float(calibration.step_times(training, Plans.of([plan]), hardware).total_s[0])
+    return flops(model, batch) / step_s / plan.workers / 1e12
+
+
 @pytest.fixture
 def rate_of(calibration, hardware):
-    """Return what gives the TFLOP/s of each GPU of a plan."""
-
-    def rate(model, plan, batch):
-        times = calibration.step_times(model, Plans.of([plan]), hardware, batch=batch)
-        return flops(model, batch) / float(times.total_s[0]) / plan.workers / 1e12
-
-    return rate
+    """Return what gives the TFLOP/s of each GPU of a model, a plan and a batch."""
+    return partial(rate, calibration, hardware)
 
 
 @pytest.mark.parametrize("i", [i for i in range(len(POINTS)) if i not in CALIBRATING])
-def test_the_other_points_are_within_five_percent(i, rate_of):
+def test_the_other_points_are_within_five_percent(i, rate_of, hardware):
     step = step_of(POINTS[i])
-    assert rate_of(step.model, step.plan, step.batch) == pytest.approx(POINTS[i][-1], rel=0.05)
+    found = rate_of(step.training.model, step.plan, step.training.batch)
+    assert found == pytest.approx(POINTS[i][-1], rel=0.05)
+    usual = rate(uncalibrated(), hardware, step.training.model, step.plan, step.training.batch)
+    assert usual == pytest.approx(POINTS[i][-1], rel=0.05)  # fitted on the same six points
 
 
 def test_the_gain_of_interleaving_shrinks_with_the_batch(rate_of):  # figure 12
@@ -130,11 +140,22 @@ def test_a_tensor_that_leaves_its_node_is_slowest(rate_of, batch):  # figure 15
 
 
 @pytest.mark.parametrize("batch", [128, 512])
-def test_a_microbatch_of_2_wins_if_a_stage_gains_enough(rate_of, batch):  # figure 16
+def test_a_microbatch_wins_if_its_stage_gains_enough(rate_of, batch):  # figure 16, equation 1
     model = model_of(32, 15360, 128)
     plans = {b: Plan(tensor=8, pipeline=8, microbatch=b, recompute=True) for b in (1, 2, 4, 8)}
-    rates = {b: rate_of(model, plan, batch) for b, plan in plans.items()}
-    # The rate of a stage without its bubble; equation 1 gives the rest.
-    stage = {b: rates[b] * (batch / b + 7) / (batch / b) for b in plans}
-    wins = all(stage[2] / stage[b] > (batch + 14) / (batch + 7 * b) for b in (1, 4, 8))
-    assert (max(rates, key=rates.__getitem__) == 2) == wins
+    # With very many microbatches the rate is that of the stages, without a bubble.
+    stage = {b: rate_of(model, plan, 2**20) for b, plan in plans.items()}
+    expected = {b: stage[b] * batch / (batch + 7 * b) for b in plans}
+    for b, plan in plans.items():
+        assert rate_of(model, plan, batch) == pytest.approx(expected[b], rel=0.02)
+
+
+def test_recomputation_costs_a_third_at_small_batches_and_pays_at_large_ones(rate_of):  # figure 17
+    model = model_of(80, 12288, 96)
+    plans = [Plan(tensor=8, pipeline=16, recompute=x) for x in (False, True)]
+    kept, again = (rate_of(model, plan, 8) for plan in plans)
+    assert 0.60 < again / kept < 0.80  # up to 33 % slower
+    training = Training(model=model, batch=256, is_fused=False)
+    memory = worker_memory(training, Plans.of(plans)).total
+    assert memory[0] > 2 * memory[1]
+    assert rate_of(model, plans[1], 256) > 1.5 * rate_of(model, plans[0], 8)

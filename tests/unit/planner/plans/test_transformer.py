@@ -69,7 +69,7 @@ MODELS = {
     ),
     "bloom-560m": (
         559_214_592,
-        {"model_type": "bloom", "n_layer": 24, "hidden_size": 1024, "n_head": 16}
+        {"model_type": "bloom", "n_layer": 24, "n_embed": 1024, "num_attention_heads": 16}
         | {"vocab_size": 250880, "seq_length": 2048},
     ),
     "bert-large-uncased": (
@@ -77,6 +77,18 @@ MODELS = {
         {"model_type": "bert", "num_hidden_layers": 24, "hidden_size": 1024}
         | {"num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 30522}
         | {"max_position_embeddings": 512},
+    ),
+    "roberta-base": (
+        124_645_632,
+        {"model_type": "roberta", "num_hidden_layers": 12, "hidden_size": 768}
+        | {"num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 50265}
+        | {"max_position_embeddings": 514, "type_vocab_size": 1},
+    ),
+    "pythia-1b": (
+        1_011_781_632,
+        {"model_type": "gpt_neox", "num_hidden_layers": 16, "hidden_size": 2048}
+        | {"num_attention_heads": 8, "intermediate_size": 8192, "vocab_size": 50304}
+        | {"max_position_embeddings": 2048, "tie_word_embeddings": False},
     ),
     "llama-2-7b": (
         6_738_415_616,
@@ -164,18 +176,41 @@ def test_a_mixture_computes_with_its_active_experts_alone():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "t5"}, "model_type is 't5'; there are bert, bloom"),
+        ({"model_type": "t5"}, "model_type is 't5'; the known ones are bert, bloom"),
         ({"model_type": None}, "model_type is None"),
         ({"n_layer": 0}, "n_layer is 0; it must be a positive whole number"),
         ({"n_layer": True}, "n_layer is True"),
         ({"n_embd": 2.5}, "n_embd is 2.5"),
         ({"n_head": 7}, "hidden size 768 is no multiple of its 7 attention heads"),
         ({"vocab_size": None}, "there is no vocab_size"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it must be true or"),
+        ({"word_embed_proj_dim": "512"}, "word_embed_proj_dim is '512'"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads is 5; it must divide the 12"),
+        ({"num_experts_per_tok": 3}, "num_experts_per_tok is 3; the model has 1 experts"),
     ],
 )
 def test_a_config_that_cannot_be_used_is_refused_by_name_and_value(change, said):
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
         read_config(MODELS["gpt2"][1] | change, name="gpt2")
+
+
+def test_values_that_are_null_are_those_of_the_family():
+    parameters, config = MODELS["gpt2"]
+    nothing = {"tie_word_embeddings": None, "n_inner": None, "word_embed_proj_dim": None}
+    assert read_config(config | nothing, name="gpt2").parameters == parameters
+    assert read_config(MODELS["roberta-base"][1], name="roberta").sequence == 512
+
+
+def test_biases_of_a_llama_count_if_its_file_has_them():
+    parameters, config = MODELS["llama-2-7b"]
+    more = read_config(config | {"attention_bias": True, "mlp_bias": True}, name="llama")
+    assert more.parameters - parameters == 32 * (4 * 4096 + 2 * 11008 + 4096)
+
+
+def test_a_sample_has_4096_tokens_unless_it_is_said():
+    config = MODELS["llama-3-8b"][1] | {"max_position_embeddings": 131072}
+    assert read_config(config, name="llama").sequence == 4096
+    assert read_config(config, name="llama", sequence=131072).sequence == 131072
 
 
 def test_learned_positions_bound_the_sequence():
