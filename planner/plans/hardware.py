@@ -95,29 +95,28 @@ def _key(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def read_hardware(path: Path | None = None) -> Hardware:
-    """Return the catalogue, with the accelerators of a user's file in front.
+def read_hardware(own: Any = None, *, place: str = "hardware") -> Hardware:
+    """Return the catalogue, with a user's accelerators in front.
+
+    Args:
+        own: name -> values of an accelerator, as a document of YAML has them; None for none.
+        place: the file of these, for messages.
 
     Raises:
-        InputError: the file cannot be read, or a value of it cannot be used.
+        InputError: a value cannot be used.
     """
-    own = {} if path is None else _read(path)
-    return Hardware({**_bundled(), **own})
+    return Hardware({**_bundled(), **({} if own is None else _accelerators(own, place))})
 
 
 @cache
 def _bundled() -> dict[str, Accelerator]:
-    return _read(BUNDLED)
+    return _accelerators(yaml.safe_load(BUNDLED.read_text(encoding="utf-8")), str(BUNDLED))
 
 
-def _read(path: Path) -> dict[str, Accelerator]:
-    try:
-        found: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path} is {found!r}; it must map names to accelerators")
-    return {str(name): _accelerator(entry, f"{path}: {name}") for name, entry in found.items()}
+def _accelerators(document: Any, place: str) -> dict[str, Accelerator]:
+    if not isinstance(document, dict):
+        raise InputError(f"{place} is {document!r}; it must map names to accelerators")
+    return {str(name): _accelerator(entry, f"{place}: {name}") for name, entry in document.items()}
 
 
 def _accelerator(entry: Any, place: str) -> Accelerator:

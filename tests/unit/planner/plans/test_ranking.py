@@ -13,7 +13,7 @@ from planner.plans.cost import Rates, step_times
 from planner.plans.hardware import read_hardware
 from planner.plans.memory import worker_memory
 from planner.plans.plan import Plan, Plans, enumerate_plans
-from planner.plans.ranking import USABLE, best_way
+from planner.plans.ranking import USABLE, best_plan
 from planner.plans.training import Training
 from planner.plans.transformer import Transformer, gpt
 from scheduler.errors import InputError
@@ -24,7 +24,7 @@ V100 = read_hardware().find("v100")
 
 
 def best(hardware=V100, count=8, training=TRAINING):
-    return best_way(training, "v100", hardware, count, uncalibrated())
+    return best_plan(training, "v100", hardware, count, uncalibrated())
 
 
 @pytest.mark.parametrize("count", [2, 6, 8, 16, 64])

@@ -181,7 +181,7 @@ def test_a_mixture_computes_with_its_active_experts_alone():
         ({"n_layer": 0}, "n_layer is 0; it must be a positive whole number"),
         ({"n_layer": True}, "n_layer is True"),
         ({"n_embd": 2.5}, "n_embd is 2.5"),
-        ({"n_head": 7}, "hidden size 768 is no multiple of its 7 attention heads"),
+        ({"n_head": 7}, "hidden size 768 is not a multiple of its 7 attention heads"),
         ({"vocab_size": None}, "there is no vocab_size"),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it must be true or"),
         ({"word_embed_proj_dim": "512"}, "word_embed_proj_dim is '512'"),
