@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,9 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
     except Exception as error:
         for context in getattr(item.funcargs.get("chromium"), "contexts", []):
             for page in context.pages:
-                error.add_note(f"---- {page.url}\n{page.locator('body').inner_text()[:4000]}")
+                with contextlib.suppress(Exception):  # a page that hangs must not hide the error
+                    text = page.locator("body").inner_text(timeout=2000)
+                    error.add_note(f"---- {page.url}\n{text[:4000]}")
         for process in item.funcargs.values():
             if isinstance(process, Process):
                 error.add_note(f"---- {process.process.args}\n{process.output[-8000:]}")

@@ -189,7 +189,7 @@ def test_the_page_plays_files_that_a_reader_opens(
     put(page, "many.json", many)
     expect(page.locator("#runs-problem")).to_have_text(
         "many.json: runs has 48 runs, and 47 more may be opened (50 in all): "
-        "reload the page to begin anew"
+        "reload the page to start again"
     )
     many["runs"].pop()
     put(page, "many.json", many)

@@ -107,7 +107,7 @@ function readRuns(value, most) {
   const document = fields(value, "the object");
   if (document.format !== FORMAT) throw new Error(`its format is not "${FORMAT}": choose a file runs.json`);
   if (!Array.isArray(document.runs) || !document.runs.length) throw new Error("runs is not a list of at least 1 run");
-  if (document.runs.length > most) throw new Error(`runs has ${document.runs.length} runs, and ${most} more may be opened (${MOST_RUNS} in all): reload the page to begin anew`);
+  if (document.runs.length > most) throw new Error(`runs has ${document.runs.length} runs, and ${most} more may be opened (${MOST_RUNS} in all): reload the page to start again`);
   return document.runs.map((one) => {
     const run = fields(one, "a run");
     const workers = column(run, "run", "workers", text);

@@ -311,6 +311,9 @@ def test_a_standby_says_so_and_names_the_leader(daemon: Any) -> None:
     assert page.status_code == 200
     assert "This scheduler is a standby" in page.text
     assert 'href="http://other:8642"' in page.text
+    daemon.service.ready = False  # its solver is still starting
+    assert 'href="http://other:8642"' in daemon.browser("admin").get("/jobs").text
+    daemon.service.ready = True
     acted = daemon.browser("admin").send(f"/jobs/{job}/hold")
     assert acted.status_code == 503
     assert "location" not in acted.headers
