@@ -20,6 +20,7 @@ LIVE := tests/live tests/chaos tests/world tests/fuzz
 SLOWEST := --durations=30 --durations-min=10
 # Four at a time on two cores, since they mostly wait; a module stays on one, for its fixtures.
 AT_ONCE := -n 4 --dist loadscope $(SLOWEST)
+# How the unit tests run, and how their coverage is measured.
 UNIT := -n auto --dist loadscope $(SLOWEST) -m "not long"
 COVERAGE := --cov --cov-branch --cov-report=
 # Attacks within the process of the tests: their coverage counts with that of the live suites.
@@ -48,7 +49,7 @@ test: $(COMPILED)  ## Run the unit tests
 test-live: $(COMPILED)  ## Run the tests with real processes and databases
 	$(PYTEST) $(AT_ONCE) -m "not long" $(LIVE) $(ARGS)
 
-test-coverage: $(COMPILED)  ## Run both with branch coverage and check its floors (25 minutes)
+test-coverage: $(COMPILED)  ## Run unit and live tests with branch coverage, and check its floors
 	$(BIN)/coverage erase
 	$(BIN)/pytest $(UNIT) tests/unit $(COVERAGE)
 	.ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies
