@@ -137,34 +137,22 @@ def step_times(training: Training, plans: Plans, hardware: Accelerator, rates: R
 
     layers = model.layers / p
     head_s = rates.head * 3 * b * model.head_flops / t / (rates.matrices * peak)
-    # Ranks are numbered by tensor, then copy, then stage, so the copies of a stage stand side by
-    # side; if stages stand on several nodes, the slowest of them pass on across the network.
-    share = np.where(
-        plans.workers > hardware.per_node,
-        hardware.network_gb_per_s / np.minimum(t * d, hardware.per_node) * rates.passing,
-        hardware.link_gb_per_s * rates.link,
-    )
-    hop_s = np.where(p > 1, 2 * message / t / (share * 1e9), 0.0)
+    hop_s = 2 * passing_s(message, plans, hardware, rates)
     stage_s = layers * (layer_s + exchange_s + idle_s) + v * hop_s
 
     embedding, head = model.embedding_parameters, model.head_parameters
     ends = np.where(p > 1, max(embedding, model.last_parameters), embedding + head)
     held = (layers * model.layer_parameters + ends) / t
-    updated = held * _updated_bytes(training) / np.where(plans.zero > 0, d, 1.0)
+    updated = held * training.updated_bytes / np.where(plans.zero > 0, d, 1.0)
     return StepTimes(
         compute_s=m * (layers * layer_s + head_s),
         launch_s=m * layers * idle_s,
         tensor_s=m * layers * exchange_s,
         pipeline_s=m * v * hop_s,
         bubble_s=(p - 1) / v * stage_s,
-        data_s=_copies_s(held * size, plans, hardware, rates) * _rounds(plans, m),
+        data_s=copies_s(held * size, m, plans, hardware, rates),
         update_s=updated / (hardware.memory_gb_per_s * 1e9 * rates.update) + rates.step_s,
     )
-
-
-def _updated_bytes(training: Training) -> float:
-    """Return the bytes that an update of a parameter reads and writes; gradients are read."""
-    return 3.0 * training.number_bytes + 2 * training.optimiser_bytes
 
 
 def _sum_s(message: FloatArray, t: FloatArray, hardware: Accelerator, rates: Rates) -> FloatArray:
@@ -175,22 +163,38 @@ def _sum_s(message: FloatArray, t: FloatArray, hardware: Accelerator, rates: Rat
     return 2 * (t - 1) / t * message / bandwidth
 
 
-def _rounds(plans: Plans, m: FloatArray) -> FloatArray:
-    """Return how often a step passes the weights, or their gradients, round the copies.
+def passing_s(message: FloatArray, plans: Plans, hardware: Accelerator, rates: Rates) -> FloatArray:
+    """Return the seconds in which (Q,) bytes pass from one stage to the next.
 
-    Twice to sum gradients: once to add them, once to share the sums, or the weights that follow
-    from them. Shared gradients are added for each microbatch; shared weights are also gathered for
-    each pass of it (Rajbhandari et al., SC'20, section 7).
+    Ranks are numbered by tensor, then copy, then stage, so the copies of a stage stand side by
+    side; if stages stand on several nodes, the slowest of them pass on across the network.
     """
-    return np.select([plans.zero < 2, plans.zero == 2], [np.full(len(m), 2.0), m + 1], 3 * m)
+    share = np.where(
+        plans.workers > hardware.per_node,
+        hardware.network_gb_per_s
+        / np.minimum(plans.tensor * plans.data, hardware.per_node)
+        * rates.passing,
+        hardware.link_gb_per_s * rates.link,
+    )
+    return np.where(plans.pipeline > 1, message / plans.tensor / (share * 1e9), 0.0)
 
 
-def _copies_s(held: FloatArray, plans: Plans, hardware: Accelerator, rates: Rates) -> FloatArray:
-    """Return the seconds in which bytes go once round the copies, by rings side by side."""
+def copies_s(
+    held: FloatArray, microbatches: FloatArray, plans: Plans, hardware: Accelerator, rates: Rates
+) -> FloatArray:
+    """Return the seconds of a step in which copies share (Q,) bytes of weights or gradients.
+
+    Bytes go round the copies by rings side by side: twice to sum gradients, once to add them and
+    once to share the sums, or the weights that follow from them. Shared gradients are added for
+    each microbatch; shared weights are also gathered for each pass of it (Rajbhandari et al.,
+    SC'20, section 7).
+    """
     t, d = plans.tensor, plans.data
+    m = microbatches
+    rounds = np.select([plans.zero < 2, plans.zero == 2], [np.full(len(m), 2.0), m + 1], 3 * m)
     fits = (t * d <= hardware.per_node) & (hardware.per_node % (t * d) == 0)
     rings = np.minimum(t, hardware.per_node)  # of a node; they share its adapters
     inside = hardware.link_gb_per_s * rates.link
     outside = hardware.network_gb_per_s / rings * rates.network
     is_inside = fits | (plans.workers <= hardware.per_node)
-    return (d - 1) / d * held / (np.where(is_inside, inside, outside) * 1e9)
+    return rounds * (d - 1) / d * held / (np.where(is_inside, inside, outside) * 1e9)

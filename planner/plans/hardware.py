@@ -66,12 +66,14 @@ class Hardware:
     def __init__(self, accelerators: dict[str, Accelerator]) -> None:
         self.accelerators = accelerators
         self._names = {
-            _key(other): name for name, one in accelerators.items() for other in (*one.also, name)
+            plain_name(other): name
+            for name, one in accelerators.items()
+            for other in (*one.also, name)
         }
 
     def has(self, worker_type: str) -> bool:
         """Return whether there is an accelerator of that name."""
-        return _key(worker_type) in self._names
+        return plain_name(worker_type) in self._names
 
     def find(self, worker_type: str) -> Accelerator:
         """Return the accelerator of a worker type; small and large letters are the same.
@@ -79,9 +81,9 @@ class Hardware:
         Raises:
             InputError: the catalogue has none of that name.
         """
-        name = self._names.get(_key(worker_type))
+        name = self._names.get(plain_name(worker_type))
         if name is None:
-            near = difflib.get_close_matches(_key(worker_type), self._names, n=1)
+            near = difflib.get_close_matches(plain_name(worker_type), self._names, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise InputError(
                 f"no accelerator is named '{worker_type}'{hint} There are "
@@ -90,7 +92,7 @@ class Hardware:
         return self.accelerators[name]
 
 
-def _key(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a name with small letters and hyphens, as names are compared."""
     return name.lower().replace("_", "-")
 

@@ -114,10 +114,10 @@ def enumerate_plans(model: Transformer, *, workers: int, batch: int, per_node: i
 
 
 def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> Iterator[Plan]:
-    for tensor in _divisors(workers):
+    for tensor in divisors(workers):
         if not _may_share(model, tensor, workers=workers, per_node=per_node):
             continue
-        for pipeline in _divisors(workers // tensor):
+        for pipeline in divisors(workers // tensor):
             data = workers // (tensor * pipeline)
             if model.layers % pipeline or batch % data:
                 continue
@@ -125,7 +125,7 @@ def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> It
                 if (batch // data) % microbatch:
                     continue
                 chunks = _chunks(model, pipeline, batch // data // microbatch)
-                zeros = _zero_stages(pipeline, data)
+                zeros = zero_stages(pipeline, data)
                 for count, recompute, zero in product(chunks, (False, True), zeros):
                     yield Plan(
                         tensor=tensor,
@@ -152,12 +152,13 @@ def _chunks(model: Transformer, pipeline: int, microbatches: int) -> list[int]:
     return [v for v in CHUNKS if model.layers % (pipeline * v) == 0]
 
 
-def _zero_stages(pipeline: int, data: int) -> tuple[int, ...]:
+def zero_stages(pipeline: int, data: int) -> tuple[int, ...]:
     """Return stages of ZeRO; with a pipeline, gradients are summed once a step."""
     if data == 1:
         return (0,)
     return (0, 1, 2, 3) if pipeline == 1 else (0, 1)
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """Return the numbers that divide it."""
     return [k for k in range(1, number + 1) if number % k == 0]

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from planner.plans.memory import worker_memory
-from planner.plans.plan import Plan, enumerate_plans
+from planner.plans.plan import Plan, Plans, enumerate_plans
+from planner.plans.stages import LayeredPlans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from planner.plans.calibration import Calibration
+    from planner.plans.cost import Rates, StepTimes
     from planner.plans.hardware import Accelerator
-    from planner.plans.training import Training
+    from planner.plans.memory import Memory
+    from planner.plans.training import LayeredTraining, Training
 
 #: Part of a worker's memory that a plan may fill; the rest is lost to fragments.
 USABLE: Final = 0.94
@@ -31,6 +34,8 @@ class BestPlan:
         workers: their number.
         reason: why it cannot run; empty if it can.
         plan: the split; None if no split is possible.
+        stages: numbers of layers of its stages; equal ones if empty.
+        is_measured: whether its time follows from layers that were measured on such workers.
         step_s: seconds of a step; infinite if it cannot run.
         parts: seconds of the step by part; see ``StepTimes``.
         memory: bytes of the fullest worker by use; see ``Memory``.
@@ -44,6 +49,8 @@ class BestPlan:
     workers: int
     reason: str = ""
     plan: Plan | None = None
+    stages: tuple[int, ...] = ()
+    is_measured: bool = False
     step_s: float = math.inf
     parts: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
@@ -87,32 +94,77 @@ def best_plan(
         )
         return BestPlan(worker_type=worker_type, workers=count, reason=reason)
     times = calibration.step_times(training, plans, hardware)
-    memory = worker_memory(training, plans)
+    chosen, found = _choose(plans, times, worker_memory(training, plans), hardware)
+    return BestPlan(worker_type=worker_type, workers=count, plan=plans[chosen], **found)
+
+
+def best_layered_plan(
+    training: LayeredTraining,
+    worker_type: str,
+    hardware: Accelerator,
+    count: int,
+    rates: Rates,
+) -> BestPlan:
+    """Return the same for a model that is a list of layers.
+
+    Args:
+        training: the model and its step.
+        worker_type: name of the worker type.
+        hardware: its accelerator.
+        count: number of workers.
+        rates: of the worker type, for what was not measured.
+
+    Raises:
+        InputError: the workers do not compute in the model's precision.
+    """
+    layered = LayeredPlans(training, worker_type, hardware, rates)
+    reason = layered.missing()
+    staged = [] if reason else layered.enumerate(count, _usable(hardware))
+    if not staged:
+        reason = reason or layered.unsplittable(count)
+        return BestPlan(worker_type=worker_type, workers=count, reason=reason)
+    plans = Plans.of([one.plan for one in staged])
+    chosen, found = _choose(plans, layered.step_times(staged), layered.memory(staged), hardware)
+    return BestPlan(
+        worker_type=worker_type,
+        workers=count,
+        plan=plans[chosen],
+        stages=staged[chosen].stages,
+        is_measured=layered.is_measured,
+        **found,
+    )
+
+
+def _usable(hardware: Accelerator) -> float:
+    """Return the bytes of a worker that a plan may fill."""
+    return USABLE * hardware.memory_gb * 1e9
+
+
+def _choose(
+    plans: Plans, times: StepTimes, memory: Memory, hardware: Accelerator
+) -> tuple[int, dict[str, Any]]:
+    """Return the place of the best of Q plans, and its speed and memory for ``BestPlan``."""
     total_s = times.total_s
-    usable = USABLE * hardware.memory_gb * 1e9
+    usable = _usable(hardware)
     lacking = memory.total - usable
     fastest = int(total_s.argmin())
     fit = np.flatnonzero(lacking <= 0)
     chosen = int(fit[total_s[fit].argmin()]) if len(fit) else int(lacking.argmin())
     found: dict[str, Any] = {
-        "worker_type": worker_type,
-        "workers": count,
-        "plan": plans[chosen],
         "parts": {one.name: float(getattr(times, one.name)[chosen]) for one in fields(times)},
         "memory": {one.name: float(getattr(memory, one.name)[chosen]) for one in fields(memory)},
     }
     if not len(fit):
         lacks = float(lacking[chosen])
-        reason = (
+        found["lacking"] = lacks
+        found["reason"] = (
             f"{lacks / 1e9:.1f} GB too much for the {usable / 1e9:.1f} GB that may be filled, even "
             f"with {plans[chosen]}"
         )
-        return BestPlan(**found, reason=reason, lacking=lacks)
-    is_bound = total_s[fastest] < total_s[chosen]
-    return BestPlan(
-        **found,
-        step_s=float(total_s[chosen]),
-        unbounded=plans[fastest] if is_bound else None,
-        unbounded_step_s=float(total_s[fastest]),
-        unbounded_lacking=max(float(lacking[fastest]), 0.0),
-    )
+        return chosen, found
+    found["step_s"] = float(total_s[chosen])
+    if total_s[fastest] < total_s[chosen]:
+        found["unbounded"] = plans[fastest]
+    found["unbounded_step_s"] = float(total_s[fastest])
+    found["unbounded_lacking"] = max(float(lacking[fastest]), 0.0)
+    return chosen, found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from planner.plans.layers import LayeredModel
     from planner.plans.transformer import Transformer
 
 #: Precisions whose products read numbers of four bytes; all others keep two bytes.
@@ -13,20 +14,16 @@ _FULL: Final = frozenset({"fp32", "tf32"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """A model and its step.
+class Step:
+    """A step of training.
 
     Attributes:
-        model: the model.
         batch: samples of a step, of all copies of the model together.
         precision: of the products of matrices.
-        is_fused: whether a fused kernel computes attention, which keeps and moves no scores.
     """
 
-    model: Transformer
     batch: int
     precision: str = "fp16"
-    is_fused: bool = True
 
     @property
     def number_bytes(self) -> int:
@@ -41,3 +38,32 @@ class Training:
         (Rajbhandari et al., SC'20, section 3.1).
         """
         return 8 if self.precision in _FULL else 12
+
+    @property
+    def updated_bytes(self) -> int:
+        """Bytes that an update of a parameter reads and writes; gradients are read."""
+        return 3 * self.number_bytes + 2 * self.optimiser_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training(Step):
+    """A transformer and its step.
+
+    Attributes:
+        model: the model.
+        is_fused: whether a fused kernel computes attention, which keeps and moves no scores.
+    """
+
+    model: Transformer
+    is_fused: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredTraining(Step):
+    """A model as a list of layers, and its step.
+
+    Attributes:
+        model: the model.
+    """
+
+    model: LayeredModel

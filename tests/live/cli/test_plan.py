@@ -142,6 +142,73 @@ def test_what_cannot_be_used_is_named(plan, config, more, said):
     assert said in ran.err
 
 
+LAYERS = {
+    "name": "mine",
+    "layers": [
+        {"parameters": 2e7, "flops": 1e6, "kept_bytes": 2e6, "output_bytes": 2e6},
+        {"repeat": 13, "parameters": 7e6, "flops": 8e9, "kept_bytes": 8e7, "output_bytes": 2e6},
+        {"parameters": 2e7, "flops": 2e10, "kept_bytes": 2e8, "output_bytes": 1e8},
+    ],
+    "measured": [
+        {
+            "worker_type": "t4",
+            "microbatch": 4,
+            "forward_s": [0.001, 0.01, 0.03],
+            "backward_s": [0.001, 0.02, 0.05],
+        }
+    ],
+}
+
+
+def test_a_list_of_layers_is_planned_with_its_measured_times(leasehold, tmp_path):
+    (tmp_path / "mine.json").write_text(json.dumps(LAYERS))
+    more = ("--cluster", "t4:8,v100:2", "--batch", 64)
+    ran = leasehold("plan", "mine.json", *more, "--workers", "1,2")
+    assert ran.code == 0, ran.err
+    assert "mine: 0.131 billion parameters, 15 layers; steps of 64 samples, fp32" in ran.out
+    assert "samples/s" in ran.out
+    ran = leasehold("plan", "mine.json", *more, "--workers", "1,2", "--json")
+    found = json.loads(ran.out)
+    assert found["model"]["parameters"] == 131_000_000
+    measured = {(way["worker_type"], way["is_measured"]) for way in found["ways"]}
+    assert measured == {("t4", True), ("v100", False)}
+    one = found["ways"][0]
+    passes_s = 16 * (0.001 + 0.001 + 13 * 0.03 + 0.08)
+    assert one["parts_s"]["compute_s"] == pytest.approx(passes_s, rel=0.01)
+    assert one["stages"] == [15]
+
+
+def test_a_table_of_layers_takes_its_step_from_the_options(leasehold, tmp_path):
+    heading = "repeat,parameters,flops,kept_bytes,output_bytes"
+    (tmp_path / "mine.csv").write_text(f"{heading}\n12,7e6,8e9,8e7,2e6\n")
+    more = ("--cluster", "v100:2", "--batch", 64, "--sequence", 512, "--precision", "fp16")
+    ran = leasehold("plan", "mine.csv", *more)
+    assert ran.code == 0, ran.err
+    assert "12 layers; steps of 64 samples with 512 tokens, fp16" in ran.out
+
+
+def test_stages_of_unlike_sizes_are_shown(leasehold, tmp_path):
+    layers = [one | {"parameters": 4e8} for one in LAYERS["layers"]]
+    (tmp_path / "mine.json").write_text(json.dumps({"layers": layers}))
+    ran = leasehold("plan", "mine.json", "--cluster", "v100:8", "--batch", 64, "--workers", 8)
+    assert ran.code == 0, ran.err
+    assert re.search(r"8 v100: stages of [\d, ]+ layers", ran.out)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--precision", "fp16"), "--precision is 'fp16', but mine.json counts and measures with"),
+        (("--cluster", "t4:3", "--batch", 2), "cannot be split evenly over 3 workers; measured"),
+    ],
+)
+def test_what_contradicts_the_layers_is_named(leasehold, tmp_path, more, said):
+    (tmp_path / "mine.json").write_text(json.dumps({"precision": "fp32"} | LAYERS))
+    ran = leasehold("plan", "mine.json", "--cluster", "t4:8", "--batch", 64, *more)
+    assert ran.code in {2, 6}
+    assert said in ran.out + ran.err
+
+
 def test_a_name_that_is_twice_in_a_users_file_is_refused(plan, tmp_path):
     (tmp_path / "twice.yaml").write_text("npu: {}\nnpu: {}\n")
     ran = plan(GPT2, "--cluster", "npu:8", "--batch", 64, "--hardware", "twice.yaml")

@@ -1,0 +1,343 @@
+"""Plans of a model that is a list of layers: cutting it into stages, time and memory.
+
+The slowest stage sets the pace of a pipeline (Strati et al., SOSP'25, section 4).
+
+Letters: Q plans, L layers, b microbatch, t tensor, p pipeline and d data size, m microbatches of a
+copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.plans.cost import StepTimes, copies_s, passing_s
+from planner.plans.hardware import plain_name
+from planner.plans.layers import LayerTimes
+from planner.plans.memory import RESERVE, Memory
+from planner.plans.plan import MICROBATCHES, Plan, Plans, divisors, zero_stages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.plans.cost import Rates
+    from planner.plans.hardware import Accelerator
+    from planner.plans.training import LayeredTraining
+    from scheduler.domain.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPlan:
+    """A plan with its stages.
+
+    Attributes:
+        plan: the split.
+        stages: numbers of layers of its p stages.
+    """
+
+    plan: Plan
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineTimes:
+    """Seconds of m microbatches that pass p stages.
+
+    Attributes:
+        pace: the stage that sets the pace.
+        compute_s: that it computes.
+        pipeline_s: in which it exchanges activations and their gradients with a neighbour.
+        bubble_s: that it waits for the first microbatch, and after the last.
+    """
+
+    pace: int
+    compute_s: float
+    pipeline_s: float
+    bubble_s: float
+
+
+def pipeline_times(
+    microbatches: int, compute_s: FloatArray, boundary_s: FloatArray
+) -> PipelineTimes:
+    """Return the times of a pipeline.
+
+    A stage does not compute while it exchanges data. It sends to one neighbour while it receives
+    from the other one, so only its slower boundary counts.
+
+    Args:
+        microbatches: m.
+        compute_s: (p,) seconds of the two passes of a microbatch, of the slowest copy.
+        boundary_s: (p - 1,) seconds of its activations and of their gradients between two stages.
+    """
+    beside = np.concatenate(([0.0], boundary_s, [0.0]))
+    exchange_s = np.maximum(beside[:-1], beside[1:])
+    pace = int(np.argmax(compute_s + exchange_s))
+    once_s = float(compute_s.sum() + boundary_s.sum())
+    return PipelineTimes(
+        pace=pace,
+        compute_s=float(microbatches * compute_s[pace]),
+        pipeline_s=float(microbatches * exchange_s[pace]),
+        bubble_s=once_s - float(compute_s[pace] + exchange_s[pace]),
+    )
+
+
+def cut(prefixes: FloatArray) -> tuple[int, ...]:
+    """Return numbers of layers of p stages so that the dearest stage is as cheap as possible.
+
+    Each stage gets a layer at least.
+
+    Args:
+        prefixes: (p, L + 1) sums of the costs of the layers before each one, on each stage.
+    """
+    stages, ends = prefixes.shape
+    longer = np.arange(ends)[:, None] < np.arange(ends)[None, :]
+    best = np.where(np.arange(ends) > 0, prefixes[0] - prefixes[0, 0], np.inf)
+    begins = np.zeros((stages, ends), dtype=np.int64)
+    for i in range(1, stages):
+        cost = np.where(longer, prefixes[i][None, :] - prefixes[i][:, None], np.inf)
+        dearest = np.maximum(best[:, None], cost)
+        begins[i] = dearest.argmin(axis=0)
+        best = dearest.min(axis=0)
+    found, end = [], ends - 1
+    for i in reversed(range(stages)):
+        begin = int(begins[i, end])
+        found.append(end - begin)
+        end = begin
+    return tuple(reversed(found))
+
+
+def _begins(staged: StagedPlan) -> IntArray:
+    """Return (p,) the first layer of each stage."""
+    return np.concatenate(([0], np.cumsum(staged.stages)[:-1])).astype(np.int64)
+
+
+class LayeredPlans:
+    """Plans of a model on workers of a type.
+
+    Args:
+        training: the model and its step.
+        worker_type: its name.
+        hardware: its accelerator.
+        rates: of the workers, for what was not measured.
+
+    Raises:
+        InputError: the workers do not compute in the model's precision.
+    """
+
+    def __init__(
+        self, training: LayeredTraining, worker_type: str, hardware: Accelerator, rates: Rates
+    ) -> None:
+        self.training = training
+        self.hardware = hardware
+        self.rates = rates
+        self._measured = training.model.measured.get(plain_name(worker_type), {})
+        self._flops = hardware.flops(training.precision)
+        self.times = lru_cache(maxsize=None)(self._times)
+        self._cut_by_time = lru_cache(maxsize=None)(self._cut_by_time_once)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the model's layers were measured on such workers."""
+        return bool(self._measured)
+
+    def missing(self) -> str:
+        """Return why no time can be predicted; an empty text if one can."""
+        if self._measured or self.training.model.flops.any():
+            return ""
+        return "the model's layers have no flops, and were not measured on such workers"
+
+    def unsplittable(self, workers: int) -> str:
+        """Return why there is no plan on some workers."""
+        reason = (
+            f"{self.training.model.layers} layers and a batch of {self.training.batch} cannot be "
+            f"split evenly over {workers} workers"
+        )
+        if not self._measured:
+            return reason
+        sizes = ", ".join(f"tp{tensor} b{samples}" for tensor, samples in sorted(self._measured))
+        return f"{reason}; measured are {sizes}"
+
+    def _times(self, tensor: int, microbatch: int) -> LayerTimes:
+        """Return the measured times, or those that follow from FLOPs and bytes."""
+        if self._measured:
+            return self._measured[tensor, microbatch]
+        model = self.training.model
+        forward_s = microbatch * model.flops / (self._flops * self.rates.matrices)
+        moved = microbatch * model.kept_bytes
+        forward_s = forward_s + moved / self._memory_rate + self.rates.kernels_s
+        return LayerTimes(
+            forward_s=forward_s,
+            backward_s=2 * forward_s,
+            update_s=None,
+            parameters=model.layer_parameters,
+            kept_bytes=model.kept_bytes,
+        )
+
+    @property
+    def _memory_rate(self) -> float:
+        return self.hardware.memory_gb_per_s * 1e9 * self.rates.memory
+
+    def enumerate(self, workers: int, usable: float) -> list[StagedPlan]:
+        """Return the plans on some workers.
+
+        Layers are cut by time; if such a plan needs more memory than there is, they are also cut by
+        memory.
+
+        Args:
+            workers: their number.
+            usable: bytes of a worker that a plan may fill.
+        """
+        found = []
+        for plan in self._plans(workers):
+            by_time = StagedPlan(
+                plan=plan, stages=self._cut_by_time(plan.tensor, plan.microbatch, plan.pipeline)
+            )
+            found.append(by_time)
+            if plan.pipeline > 1 and self.memory([by_time]).total[0] > usable:
+                found.append(StagedPlan(plan=plan, stages=self._cut_by_memory(plan)))
+        return found
+
+    def _plans(self, workers: int) -> list[Plan]:
+        sizes = sorted(self._measured) or [(1, b) for b in MICROBATCHES]
+        batch, per_node = self.training.batch, self.hardware.per_node
+        found = []
+        for tensor, microbatch in sizes:
+            if workers % tensor or tensor > per_node or (workers > per_node and per_node % tensor):
+                continue
+            for pipeline in divisors(workers // tensor):
+                data = workers // (tensor * pipeline)
+                if pipeline > self.training.model.layers or batch % (data * microbatch):
+                    continue
+                for recompute, zero in product((False, True), zero_stages(pipeline, data)):
+                    found.append(
+                        Plan(
+                            tensor=tensor,
+                            pipeline=pipeline,
+                            data=data,
+                            microbatch=microbatch,
+                            recompute=recompute,
+                            zero=zero,
+                        )
+                    )
+        return found
+
+    def _cut_by_time_once(self, tensor: int, microbatch: int, pipeline: int) -> tuple[int, ...]:
+        times = self.times(tensor, microbatch)
+        sums = np.concatenate(([0.0], np.cumsum(times.forward_s + times.backward_s)))
+        return cut(np.tile(sums, (pipeline, 1)))
+
+    def _cut_by_memory(self, plan: Plan) -> tuple[int, ...]:
+        held, kept = self._layer_memory(plan)
+        sums = np.concatenate(([0.0], np.cumsum(held)))
+        flight = np.concatenate(([0.0], np.cumsum(kept)))
+        return cut(sums + self._in_flight(plan)[:, None] * flight)
+
+    def _microbatches(self, plan: Plan) -> int:
+        return self.training.batch // (plan.data * plan.microbatch)
+
+    def _in_flight(self, plan: Plan) -> FloatArray:
+        """Return (p,) microbatches in flight on each stage: one, and one per stage that follows."""
+        left = np.arange(plan.pipeline, 0, -1)
+        return np.minimum(left, self._microbatches(plan)).astype(float)
+
+    def _layer_memory(self, plan: Plan) -> tuple[FloatArray, FloatArray]:
+        """Return (L,) bytes of weights, gradients and optimiser, and of activations at a time."""
+        times = self.times(plan.tensor, plan.microbatch)
+        weight, gradient, state = self._bytes_by_parameter(plan)
+        return times.parameters * (weight + gradient + state), self._kept(plan)
+
+    def _bytes_by_parameter(self, plan: Plan) -> tuple[float, float, float]:
+        training = self.training
+        share = [plan.data if plan.zero >= stage else 1 for stage in (1, 2, 3)]
+        size = training.number_bytes
+        return size / share[2], size / share[1], training.optimiser_bytes / share[0]
+
+    def _kept(self, plan: Plan) -> FloatArray:
+        """Return (L,) bytes that layers keep of a microbatch; only inputs if they compute again."""
+        if plan.recompute:
+            inputs = np.concatenate(([0.0], self.training.model.output_bytes[:-1]))
+            return np.asarray(plan.microbatch * inputs)
+        return plan.microbatch * self.times(plan.tensor, plan.microbatch).kept_bytes
+
+    def step_times(self, staged: Sequence[StagedPlan]) -> StepTimes:
+        """Return the time of a step under Q plans."""
+        plans = Plans.of([one.plan for one in staged])
+        size = self.training.number_bytes
+        compute, exchange, bubble, held, update = (np.zeros(len(staged)) for _ in range(5))
+        byte_s = passing_s(np.ones(len(staged)), plans, self.hardware, self.rates)
+        for i, one in enumerate(staged):
+            found = self.pipeline_times(one, float(byte_s[i]))
+            compute[i], exchange[i] = found.compute_s, found.pipeline_s
+            bubble[i] = found.bubble_s
+            times, begins = self.times(one.plan.tensor, one.plan.microbatch), _begins(one)
+            held[i] = np.add.reduceat(times.parameters, begins).max()
+            if times.update_s is not None:
+                update[i] = np.add.reduceat(times.update_s, begins).max()
+            else:
+                rate = self.hardware.memory_gb_per_s * 1e9 * self.rates.update
+                update[i] = held[i] * self.training.updated_bytes / rate
+        m = self.training.batch / (plans.data * plans.microbatch)
+        shared = np.where(plans.zero > 0, plans.data, 1.0)
+        nothing = np.zeros(len(staged))
+        return StepTimes(
+            compute_s=compute,
+            launch_s=nothing,
+            tensor_s=nothing,
+            pipeline_s=exchange,
+            bubble_s=bubble,
+            data_s=copies_s(held * size, m, plans, self.hardware, self.rates),
+            update_s=update / shared + self.rates.step_s,
+        )
+
+    def pipeline_times(self, staged: StagedPlan, byte_s: float) -> PipelineTimes:
+        """Return the times of a plan's pipeline.
+
+        Args:
+            staged: the plan.
+            byte_s: seconds in which a byte of the activations passes to the next stage.
+        """
+        plan, begins = staged.plan, _begins(staged)
+        m = self._microbatches(plan)
+        times = self.times(plan.tensor, plan.microbatch)
+        passes_s = times.forward_s * (1 + plan.recompute) + times.backward_s
+        parameters = np.add.reduceat(times.parameters, begins)
+        # Gradients of each microbatch but the first are added to those before.
+        added = 3 * self.training.number_bytes * parameters * (m - 1) / m
+        stage_s = np.add.reduceat(passes_s, begins) + added / self._memory_rate
+        outputs = plan.microbatch * self.training.model.output_bytes[begins[1:] - 1]
+        return pipeline_times(m, stage_s, 2 * byte_s * outputs)
+
+    def memory(self, staged: Sequence[StagedPlan], *, reserve: float = RESERVE) -> Memory:
+        """Return the memory of the fullest worker under Q plans."""
+        found = [self._fullest(one) for one in staged]
+        columns = np.array(found).reshape(len(staged), 4)
+        names = [one.name for one in fields(Memory)][:4]
+        return Memory(
+            **{name: columns[:, i] for i, name in enumerate(names)},
+            reserve=np.full(len(staged), reserve),
+        )
+
+    def _fullest(self, staged: StagedPlan) -> tuple[float, float, float, float]:
+        plan = staged.plan
+        begins = _begins(staged)
+        times = self.times(plan.tensor, plan.microbatch)
+        parameters = np.add.reduceat(times.parameters, begins)
+        largest = np.maximum.reduceat(times.parameters, begins)
+        size = self.training.number_bytes
+        weight, gradient, state = self._bytes_by_parameter(plan)
+        # Shared weights of a layer and of the next one are gathered whole, and gradients of a layer
+        # are whole until they are added.
+        weights = weight * parameters + (2 * size * largest if plan.zero == 3 else 0.0)
+        gradients = gradient * parameters + (size * largest if plan.zero >= 2 else 0.0)
+        activations = self._in_flight(plan) * np.add.reduceat(self._kept(plan), begins)
+        if plan.recompute:
+            activations = activations + np.maximum.reduceat(
+                plan.microbatch * times.kept_bytes, begins
+            )
+        parts = (weights, gradients, state * parameters, activations)
+        fullest = int(np.argmax(sum(parts)))
+        return tuple(float(part[fullest]) for part in parts)  # type: ignore[return-value]

@@ -1,0 +1,223 @@
+"""Published measurements of plans, as the planner's own types."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.plans.layers import LayeredModel, read_layers
+from planner.plans.plan import Plan
+from planner.plans.stages import StagedPlan, pipeline_times
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Bytes of a bucket of gradients.
+_BUCKET = 5e8
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SailorPlan:
+    """A measured plan of Sailor.
+
+    Attributes:
+        name: the authors'.
+        model: name of its model.
+        staged: the plan; its tensor size is that of the first replica.
+        replicas: by stage, (worker type, tensor size) of each copy.
+        batch: samples of a step.
+        measured_s: seconds of a step.
+        measured_bytes: of the fullest worker.
+        authors_s: seconds that the authors' simulator predicts.
+        authors_bytes: bytes that it predicts.
+    """
+
+    name: str
+    model: str
+    staged: StagedPlan
+    replicas: tuple[tuple[tuple[str, int], ...], ...]
+    batch: int
+    measured_s: float
+    measured_bytes: float
+    authors_s: float
+    authors_bytes: float
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its workers are of several types."""
+        return len({kind for copies in self.replicas for kind, _ in copies}) > 1
+
+
+class Sailor:
+    """The tables of Sailor (Strati et al., SOSP'25).
+
+    Args:
+        folder: with its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._sizes = read_rows(folder / "layer_sizes.csv")
+        self._times = read_rows(folder / "layer_times.csv")
+        self._plans = read_rows(folder / "measured_plans.csv")
+        self._links: dict[tuple[str, str, int, str, int], tuple[float, float, float]] = {}
+        for row in read_rows(folder / "bandwidths.csv"):
+            key = (
+                *(row["scope"], row["from_gpu_type"], int(row["from_gpus"])),
+                *(row["to_gpu_type"], int(row["to_gpus"])),
+            )
+            found = (float(row["c2"]), float(row["c1"]), float(row["c0"]))
+            self._links.setdefault(key, found)
+
+    def model(self, name: str) -> LayeredModel:
+        """Return a model with its measured layers; its worker types have the authors' names."""
+        sizes = {
+            tensor: self._layers(self._sizes, model=name, tensor_parallel=tensor)
+            for tensor in ("1", "2", "4", "8")
+        }
+        layers = [
+            {
+                "parameters": float(row["parameters"]),
+                "kept_bytes": 4 * float(row["stored_activations"]),
+                "output_bytes": 4 * float(row["output_activations"]),
+            }
+            for row in sizes["1"]
+        ]
+        keys = {
+            (row["gpu_type"], row["tensor_parallel"], row["microbatch_samples"])
+            for row in self._times
+            if row["model"] == name
+        }
+        measured = [
+            self._measured(name, *key, sizes[key[1]]) for key in sorted(keys) if sizes[key[1]]
+        ]
+        return read_layers(
+            {"name": name, "sequence": 2048, "layers": layers, "measured": measured},
+            name=name,
+            place="sailor",
+        )
+
+    def _measured(
+        self, model: str, kind: str, tensor: str, microbatch: str, sizes: list[dict[str, str]]
+    ) -> dict[str, Any]:
+        times = self._layers(
+            self._times,
+            model=model,
+            gpu_type=kind,
+            tensor_parallel=tensor,
+            microbatch_samples=microbatch,
+        )
+        return {
+            "worker_type": kind,
+            "tensor": int(tensor),
+            "microbatch": int(microbatch),
+            **{key: [float(row[key]) for row in times] for key in ("forward_s", "backward_s")},
+            "update_s": [float(row["update_s"]) for row in times],
+            "parameters": [float(row["parameters"]) for row in sizes],
+            "kept_bytes": [4 * float(row["stored_activations"]) for row in sizes],
+        }
+
+    @staticmethod
+    def _layers(rows: list[dict[str, str]], **wanted: str) -> list[dict[str, str]]:
+        """Return the rows with some values, one for each layer."""
+        found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+        found.sort(key=lambda row: int(row["first_layer"]))
+        return [
+            row
+            for row in found
+            for _ in range(int(row["last_layer"]) - int(row["first_layer"]) + 1)
+        ]
+
+    def plans(self) -> list[SailorPlan]:
+        """Return the measured plans but those that its README leaves out."""
+        return [_sailor_plan(row) for row in self._plans if not row["note"]]
+
+    def step_s(self, plan: SailorPlan, model: LayeredModel) -> float:
+        """Return the predicted seconds of a step, with the measured bandwidths between types."""
+        b, d = plan.staged.plan.microbatch, plan.staged.plan.data
+        m = plan.batch // (b * d)
+        ends = np.cumsum(plan.staged.stages)
+        stages = list(zip(ends - plan.staged.stages, ends, plan.replicas, strict=True))
+        compute_s, update_s, sum_s = [], [], []
+        for begin, end, copies in stages:
+            times = [model.measured[kind.lower()][tensor, b] for kind, tensor in copies]
+            passes = [one.forward_s[begin:end] + one.backward_s[begin:end] for one in times]
+            compute_s.append(max(one.sum() for one in passes))
+            update_s.append(max(one.update_s[begin:end].sum() for one in times))
+            held = 4 * max(one.parameters[begin:end].sum() for one in times)
+            sum_s.append(self._sum_s(held, copies))
+        boundary_s = [
+            self._exchange_s(b * model.output_bytes[end - 1], copies, others)
+            for (_, end, copies), (_, _, others) in itertools.pairwise(stages)
+        ]
+        found = pipeline_times(m, np.array(compute_s), np.array(boundary_s))
+        passed_s = found.compute_s + found.pipeline_s + found.bubble_s
+        return float(passed_s + max(sum_s) + max(update_s))
+
+    def _exchange_s(self, message: float, copies: Any, others: Any) -> float:
+        """Return the seconds of activations and their gradients between the slowest copies."""
+        return max(
+            self._link_s(message, one, other) + self._link_s(message, other, one)
+            for one, other in zip(copies, others, strict=True)
+        )
+
+    def _sum_s(self, held: float, copies: Any) -> float:
+        """Return the seconds of a sum of gradients, over the slowest pair, bucket by bucket."""
+        d = len(copies)
+        pairs = [(a, b) for i, (a, _) in enumerate(copies) for b, _ in copies[i + 1 :]]
+        buckets = [_BUCKET] * int(held // _BUCKET) + [held % _BUCKET]
+        return max(
+            (
+                sum(2 * (d - 1) * self._link_s(one / d, (a, 1), (b, 1)) for one in buckets)
+                for a, b in pairs
+            ),
+            default=0.0,
+        )
+
+    def _link_s(self, message: float, one: tuple[str, int], other: tuple[str, int]) -> float:
+        c2, c1, c0 = self._links["network", *one, *other]
+        size = math.log2(message / 1e6)
+        return message / 1e9 / (c2 * size**2 + c1 * size + c0)
+
+
+def _sailor_plan(row: dict[str, str]) -> SailorPlan:
+    spans = [tuple(map(int, span.split("-"))) for span in row["layers_by_stage"].split("|")]
+    replicas = tuple(_replicas(text) for text in row["replicas_by_stage"].split("|"))
+    plan = Plan(
+        tensor=replicas[0][0][1],
+        pipeline=len(spans),
+        data=len(replicas[0]),
+        microbatch=int(row["microbatch_samples"]),
+    )
+    return SailorPlan(
+        name=row["plan"],
+        model=row["model"],
+        staged=StagedPlan(plan=plan, stages=tuple(last - first + 1 for first, last in spans)),
+        replicas=replicas,
+        batch=int(row["global_batch_samples"]),
+        measured_s=float(row["measured_iteration_s"]),
+        measured_bytes=float(row["measured_peak_bytes_per_gpu"]),
+        authors_s=float(row["predicted_iteration_s"]),
+        authors_bytes=float(row["predicted_peak_bytes_per_gpu"]),
+    )
+
+
+def _replicas(text: str) -> tuple[tuple[str, int], ...]:
+    """Return the copies of ``8*GH-96x4`` or ``RTX-3090x8+RTX-2080x8``."""
+    found: list[tuple[str, int]] = []
+    for word in text.split("+"):
+        parts = re.fullmatch(r"(?:(\d+)\*)?(.+)x(\d+)", word)
+        assert parts, word
+        found += [(parts[2], int(parts[3]))] * int(parts[1] or 1)
+    return tuple(found)
