@@ -1,0 +1,28 @@
+"""PyTorch: the state of a training loop, adaptive batches, and the layers of a model.
+
+PyTorch is imported when it is first needed, so this package can be imported without it.
+"""
+
+from __future__ import annotations
+
+from leasehold.torch.training import (
+    STATE_FILE,
+    AdaptiveTraining,
+    Stateful,
+    TrainingState,
+    backward,
+    random_state,
+    restore_random_state,
+    save_atomically,
+)
+
+__all__ = [
+    "STATE_FILE",
+    "AdaptiveTraining",
+    "Stateful",
+    "TrainingState",
+    "backward",
+    "random_state",
+    "restore_random_state",
+    "save_atomically",
+]
