@@ -5,6 +5,7 @@ PyTorch is imported when it is first needed, so this package can be imported wit
 
 from __future__ import annotations
 
+from leasehold.torch.layers import describe_layers
 from leasehold.torch.training import (
     STATE_FILE,
     AdaptiveTraining,
@@ -22,6 +23,7 @@ __all__ = [
     "Stateful",
     "TrainingState",
     "backward",
+    "describe_layers",
     "random_state",
     "restore_random_state",
     "save_atomically",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from planner.plans.cost import Rates, StepTimes, step_times
 from planner.plans.plan import Plan, Plans
@@ -116,6 +115,8 @@ def calibrate(steps: Sequence[MeasuredStep], hardware: Accelerator) -> Calibrati
 def _fit(
     launch_s: float, predicted_s: Callable[[Rates], FloatArray], measured_s: FloatArray
 ) -> tuple[float, Rates]:
+    from scipy.optimize import least_squares  # noqa: PLC0415 - plans need no fit
+
     names = [one.name for one in fields(Rates)]
     start = Rates(launch_s=launch_s, shared_launch_s=launch_s)
     begin = np.log([getattr(start, name) for name in names])

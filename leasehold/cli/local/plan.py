@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def plan(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A config.json for Hugging Face or its folder, or a list of layers as YAML, JSON "
-            "or CSV."
+            help="A config.json for Hugging Face or its folder; a list of layers as YAML, JSON or "
+            "CSV; or module:function for PyTorch."
         ),
     ],
     *,

@@ -1,26 +1,32 @@
-"""The model of ``leasehold plan``: a config.json, or a list of layers."""
+"""The model of ``leasehold plan``: a config.json, a list of layers, or a function of Python."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from typing import TYPE_CHECKING, Any
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from planner.plans.training import LayeredTraining, Training
 
 
+#: ``package.module:function``.
+_FUNCTION: Final = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<function>\w+)")
+
+
 def read_training(
-    path: Path, *, batch: int, sequence: int | None, precision: str | None
+    model: str, *, batch: int, sequence: int | None, precision: str | None
 ) -> Training | LayeredTraining:
     """Return a model and its step.
 
     Args:
-        path: a ``config.json`` for Hugging Face or its folder, or a list of layers as YAML, JSON or
-            CSV.
+        model: path of a ``config.json`` for Hugging Face or of its folder, or of a list of layers
+            as YAML, JSON or CSV; or ``module:function`` for a module of PyTorch.
         batch: samples of a step.
         sequence: tokens of a sample; None for what the file says.
         precision: of the products of matrices; None for what the file says.
@@ -31,18 +37,24 @@ def read_training(
     from planner.plans.hugging_face import read_config  # noqa: PLC0415 - keeps the start quick
     from planner.plans.training import Training  # noqa: PLC0415 - keeps the start quick
 
+    options = {"sequence": sequence, "precision": precision}
+    path = Path(model)
+    traced = None if path.exists() else _FUNCTION.fullmatch(model)
+    if traced:
+        document = _trace(traced["module"], traced["function"])
+        return _layered(document, model, model, batch, options)
     file = path / "config.json" if path.is_dir() else path
     document = _read(file)
     if not isinstance(document, dict):
         raise InputError(f"{file} is a {type(document).__name__}; it must be an object")
     name = file.parent.resolve().name if file.name == "config.json" else file.stem
     if isinstance(document.get("layers"), list):
-        return _layered(document, name, file, batch, {"sequence": sequence, "precision": precision})
+        return _layered(document, name, str(file), batch, options)
     try:
-        model = read_config(document, name=name, sequence=sequence)
+        shape = read_config(document, name=name, sequence=sequence)
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
-    return Training(model=model, batch=batch, precision=precision or "fp16")
+    return Training(model=shape, batch=batch, precision=precision or "fp16")
 
 
 def _read(file: Path) -> Any:
@@ -61,8 +73,25 @@ def _read(file: Path) -> Any:
         raise InputError(f"{file} cannot be read: {error}") from error
 
 
+def _trace(module: str, function: str) -> dict[str, Any]:
+    """Return the layers of the module that a function of the user makes, in this process."""
+    from leasehold.torch import describe_layers  # noqa: PLC0415 - keeps the start quick
+
+    place = f"{module}:{function}"
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the present folder, as for ``python -m``
+    try:
+        make = getattr(importlib.import_module(module), function)
+        return describe_layers(make, name=function)
+    except ModuleNotFoundError as error:
+        remedy = "install leasehold[torch]" if error.name == "torch" else "start in its folder"
+        raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
+    except Exception as error:  # the function is the user's
+        raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
+
+
 def _layered(
-    document: dict[str, Any], name: str, file: Path, batch: int, wanted: dict[str, Any]
+    document: dict[str, Any], name: str, place: str, batch: int, wanted: dict[str, Any]
 ) -> LayeredTraining:
     """Return a list of layers and its step; options say only what the file leaves out."""
     from planner.plans.layers import read_layers  # noqa: PLC0415 - keeps the start quick
@@ -73,9 +102,9 @@ def _layered(
             continue
         if document.get(field, value) != value:
             raise InputError(
-                f"--{field} is {value!r}, but {file} counts and measures with {document[field]!r}; "
+                f"--{field} is {value!r}, but the layers of {place} are for {document[field]!r}; "
                 f"leave --{field} out"
             )
         document = document | {field: value}
-    model = read_layers(document, name=name, place=str(file))
+    model = read_layers(document, name=name, place=place)
     return LayeredTraining(model=model, batch=batch, precision=model.precision)

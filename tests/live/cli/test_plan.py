@@ -198,7 +198,7 @@ def test_stages_of_unlike_sizes_are_shown(leasehold, tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--precision", "fp16"), "--precision is 'fp16', but mine.json counts and measures with"),
+        (("--precision", "fp16"), "--precision is 'fp16', but the layers of mine.json are for"),
         (("--cluster", "t4:3", "--batch", 2), "cannot be split evenly over 3 workers; measured"),
     ],
 )
