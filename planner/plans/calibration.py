@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from planner.plans.cost import Rates, StepTimes, step_times
@@ -46,11 +47,13 @@ class MeasuredStep:
         training: the model and its step.
         plan: its split.
         step_s: its seconds.
+        per_node: its workers in a node; None for the usual number.
     """
 
     training: Training
     plan: Plan
     step_s: float
+    per_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,12 +94,12 @@ def calibrate(steps: Sequence[MeasuredStep], hardware: Accelerator) -> Calibrati
     measured_s = np.array([one.step_s for one in steps])
     if not (np.isfinite(measured_s) & (measured_s > 0)).all():
         raise InputError("a measured step has no positive time; leave it out")
-    groups = _by_training(steps)
+    groups = _by_training(steps, hardware)
 
     def predicted_s(rates: Rates) -> FloatArray:
         found = np.empty(len(steps))
-        for training, plans, at in groups:
-            found[at] = step_times(training, plans, hardware, rates).total_s
+        for training, plans, nodes, at in groups:
+            found[at] = step_times(training, plans, nodes, rates).total_s
         return found
 
     rates = min(
@@ -104,7 +107,7 @@ def calibrate(steps: Sequence[MeasuredStep], hardware: Accelerator) -> Calibrati
         key=lambda one: one[0],
     )[1]
     shapes = np.empty((len(steps), 4))
-    for training, plans, at in groups:
+    for training, plans, _, at in groups:
         shapes[at] = _shapes(training, plans)
     left = np.log(measured_s / predicted_s(rates))
     noise = _NOISE**2 / _CORRECTED**2 * np.eye(len(steps))
@@ -133,13 +136,21 @@ def _fit(
 
 
 def _by_training(
-    steps: Sequence[MeasuredStep],
-) -> list[tuple[Training, Plans, list[int]]]:
-    """Return steps by training: the plans of each, and their places."""
-    found: dict[Training, list[int]] = {}
+    steps: Sequence[MeasuredStep], hardware: Accelerator
+) -> list[tuple[Training, Plans, Accelerator, list[int]]]:
+    """Return steps by training and nodes: the plans of each, and their places."""
+    found: dict[tuple[Training, int], list[int]] = {}
     for i, one in enumerate(steps):
-        found.setdefault(one.training, []).append(i)
-    return [(one, Plans.of([steps[i].plan for i in at]), at) for one, at in found.items()]
+        found.setdefault((one.training, one.per_node or hardware.per_node), []).append(i)
+    return [
+        (
+            training,
+            Plans.of([steps[i].plan for i in at]),
+            msgspec.structs.replace(hardware, per_node=per_node),
+            at,
+        )
+        for (training, per_node), at in found.items()
+    ]
 
 
 def _shapes(training: Training, plans: Plans) -> FloatArray:

@@ -46,6 +46,10 @@ class Rates:
         network: part of the bandwidth between nodes that sums of gradients reach.
         passing: the same of activations that pass from stage to stage.
         update: part of the memory's bandwidth that an update reaches.
+        hidden: part of a backward pass behind which sums of gradients are hidden.
+        host_link: part of the bandwidth to the host that copies reach.
+        host_worker: bytes/s that the optimiser reads and writes on the host for one worker.
+        host_node: the same for all workers of a node together.
         step_s: seconds of a step that no plan changes.
     """
 
@@ -62,6 +66,10 @@ class Rates:
     network: float = 0.77
     passing: float = 0.75
     update: float = 0.75
+    hidden: float = 0.01
+    host_link: float = 0.8
+    host_worker: float = 50e9
+    host_node: float = 100e9
     step_s: float = 0.005
 
 
@@ -76,6 +84,7 @@ class StepTimes:
         pipeline_s: activations that pass from stage to stage.
         bubble_s: stages that wait for their first and after their last microbatch.
         data_s: sums of gradients over the copies, and weights that they share.
+        swap_s: gradients that go to the host, and weights that come from there.
         update_s: the optimiser, and a constant.
     """
 
@@ -85,6 +94,7 @@ class StepTimes:
     pipeline_s: FloatArray
     bubble_s: FloatArray
     data_s: FloatArray
+    swap_s: FloatArray
     update_s: FloatArray
 
     @property
@@ -133,7 +143,9 @@ def step_times(training: Training, plans: Plans, hardware: Accelerator, rates: R
     sum_s = _sum_s(message, t, hardware, rates)
     exchange_s = 2 * (repeats - 1) * sum_s
     launch_s = np.where(t > 1, rates.shared_launch_s, rates.launch_s)
-    idle_s = np.maximum(launch_s - layer_s - exchange_s, 0.0)
+    busy_s = layer_s + exchange_s
+    # Some kernels of a layer wait for the host, others for the kernels before.
+    idle_s = np.hypot(launch_s, busy_s) - busy_s
 
     layers = model.layers / p
     head_s = rates.head * 3 * b * model.head_flops / t / (rates.matrices * peak)
@@ -143,16 +155,39 @@ def step_times(training: Training, plans: Plans, hardware: Accelerator, rates: R
     embedding, head = model.embedding_parameters, model.head_parameters
     ends = np.where(p > 1, max(embedding, model.last_parameters), embedding + head)
     held = (layers * model.layer_parameters + ends) / t
-    updated = held * training.updated_bytes / np.where(plans.zero > 0, d, 1.0)
+    share = held / np.where(plans.zero > 0, d, 1.0)
+    copied_s = copies_s(held * size, m, plans, hardware, rates)
+    backward_s = layers * layer_s * (repeats - 1) / repeats
+    hidden_s = rates.hidden * backward_s * np.where(plans.zero >= 2, m, 1.0)
     return StepTimes(
         compute_s=m * (layers * layer_s + head_s),
         launch_s=m * layers * idle_s,
         tensor_s=m * layers * exchange_s,
         pipeline_s=m * v * hop_s,
         bubble_s=(p - 1) / v * stage_s,
-        data_s=copies_s(held * size, m, plans, hardware, rates),
-        update_s=updated / (hardware.memory_gb_per_s * 1e9 * rates.update) + rates.step_s,
+        data_s=np.maximum(copied_s - hidden_s, 0.0),
+        swap_s=np.where(plans.offload, _swap_s(share * size, m, hardware, rates), 0.0),
+        update_s=_update_s(share * training.updated_bytes, plans, hardware, rates) + rates.step_s,
     )
+
+
+def _swap_s(
+    share: FloatArray, microbatches: FloatArray, hardware: Accelerator, rates: Rates
+) -> FloatArray:
+    """Return the seconds in which a share of the gradients goes to the host, and weights come back.
+
+    Gradients of each microbatch are added there (Ren et al., ATC'21, section 4.1).
+    """
+    rate = max(hardware.host_gb_per_s, 1e-9) * 1e9 * rates.host_link
+    return (microbatches + 1) * share / rate
+
+
+def _update_s(updated: FloatArray, plans: Plans, hardware: Accelerator, rates: Rates) -> FloatArray:
+    """Return the seconds in which the optimiser reads and writes some bytes for each worker."""
+    beside = np.minimum(plans.workers, hardware.per_node)
+    on_host = updated * (1 / rates.host_worker + beside / rates.host_node)
+    on_worker = updated / (hardware.memory_gb_per_s * 1e9 * rates.update)
+    return np.where(plans.offload, on_host, on_worker)
 
 
 def _sum_s(message: FloatArray, t: FloatArray, hardware: Accelerator, rates: Rates) -> FloatArray:

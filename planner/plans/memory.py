@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the framework's context, its kernels and its communication buffers.
 RESERVE: Final = 2e9
+#: Uses of a worker's own memory; see ``Memory``.
+USES: Final = ("weights", "gradients", "optimiser", "activations", "reserve")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,6 +33,7 @@ class Memory:
         activations: kept for the backward pass, of all microbatches in flight, and outputs of the
             head.
         reserve: of the framework and its allocator.
+        host: of the host's memory that a worker fills; not part of the total.
     """
 
     weights: FloatArray
@@ -38,11 +41,12 @@ class Memory:
     optimiser: FloatArray
     activations: FloatArray
     reserve: FloatArray
+    host: FloatArray
 
     @property
     def total(self) -> FloatArray:
-        """Bytes in all."""
-        return sum((getattr(self, one.name) for one in fields(self)), np.zeros(1))
+        """Bytes of the worker's own memory."""
+        return sum((getattr(self, name) for name in USES), np.zeros(1))
 
 
 def worker_memory(training: Training, plans: Plans, *, reserve: float = RESERVE) -> Memory:
@@ -117,10 +121,15 @@ def _stage(
     again = np.where(plans.recompute, whole, 0.0)
     # The outputs of the head, and their softmax in full precision.
     outputs = np.where(has_head, tokens * model.vocabulary * (size + 4) / t, 0.0)
+    # With the optimiser on the host, a worker has only the gradients of the layer that it computes.
+    gradients = size * held / share[1]
+    state = training.optimiser_bytes * held / share[0]
+    on_worker = np.where(plans.offload, 0.0, 1.0)
     return Memory(
         weights=size * held / share[2] + gathered,
-        gradients=size * held / share[1] + added,
-        optimiser=training.optimiser_bytes * held / share[0],
+        gradients=gradients * on_worker + np.where(plans.offload, size * layer, added),
+        optimiser=state * on_worker,
         activations=flight * model.layers / plans.pipeline * kept + again + outputs,
         reserve=np.full(len(plans), reserve),
+        host=(gradients + state) * (1 - on_worker),
     )

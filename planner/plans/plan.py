@@ -33,6 +33,8 @@ class Plan:
         recompute: whether activations within a layer are computed again in the backward pass.
         zero: stage of ZeRO: copies share nothing (0), the optimiser's state (1), gradients too (2),
             weights too (3) (Rajbhandari et al., SC'20).
+        offload: whether the optimiser and its state are on the host, and gradients are sent there
+            (Ren et al., ATC'21).
     """
 
     tensor: int = 1
@@ -42,6 +44,7 @@ class Plan:
     chunks: int = 1
     recompute: bool = False
     zero: int = 0
+    offload: bool = False
 
     @property
     def workers(self) -> int:
@@ -59,6 +62,8 @@ class Plan:
             words.append("recompute")
         if self.zero:
             words.append(f"zero{self.zero}")
+        if self.offload:
+            words.append("offload")
         return " ".join(words)
 
 
@@ -73,6 +78,7 @@ class Plans:
     chunks: IntArray
     recompute: IntArray
     zero: IntArray
+    offload: IntArray
 
     @classmethod
     def of(cls, plans: list[Plan]) -> Plans:
@@ -89,7 +95,8 @@ class Plans:
 
     def __getitem__(self, i: int) -> Plan:
         values: dict[str, Any] = {one.name: int(getattr(self, one.name)[i]) for one in fields(self)}
-        return Plan(**values | {"recompute": bool(values["recompute"])})
+        flags = {name: bool(values[name]) for name in ("recompute", "offload")}
+        return Plan(**values | flags)
 
     @property
     def workers(self) -> IntArray:
@@ -97,7 +104,9 @@ class Plans:
         return self.tensor * self.pipeline * self.data
 
 
-def enumerate_plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> Plans:
+def enumerate_plans(
+    model: Transformer, *, workers: int, batch: int, per_node: int, has_host: bool = False
+) -> Plans:
     """Return the splits of a model over some workers.
 
     A tensor is shared within a node alone: beyond it every layer would wait for the network several
@@ -109,11 +118,15 @@ def enumerate_plans(model: Transformer, *, workers: int, batch: int, per_node: i
         workers: their number.
         batch: samples of a step, of all copies together.
         per_node: workers of a node.
+        has_host: whether the optimiser may be on the host.
     """
-    return Plans.of(list(_plans(model, workers=workers, batch=batch, per_node=per_node)))
+    found = _plans(model, workers=workers, batch=batch, per_node=per_node, has_host=has_host)
+    return Plans.of(list(found))
 
 
-def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> Iterator[Plan]:
+def _plans(
+    model: Transformer, *, workers: int, batch: int, per_node: int, has_host: bool
+) -> Iterator[Plan]:
     for tensor in divisors(workers):
         if not _may_share(model, tensor, workers=workers, per_node=per_node):
             continue
@@ -125,8 +138,8 @@ def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> It
                 if (batch // data) % microbatch:
                     continue
                 chunks = _chunks(model, pipeline, batch // data // microbatch)
-                zeros = zero_stages(pipeline, data)
-                for count, recompute, zero in product(chunks, (False, True), zeros):
+                shares = sharing(pipeline, data, has_host=has_host)
+                for count, recompute, (zero, offload) in product(chunks, (False, True), shares):
                     yield Plan(
                         tensor=tensor,
                         pipeline=pipeline,
@@ -135,6 +148,7 @@ def _plans(model: Transformer, *, workers: int, batch: int, per_node: int) -> It
                         chunks=count,
                         recompute=recompute,
                         zero=zero,
+                        offload=offload,
                     )
 
 
@@ -152,11 +166,16 @@ def _chunks(model: Transformer, pipeline: int, microbatches: int) -> list[int]:
     return [v for v in CHUNKS if model.layers % (pipeline * v) == 0]
 
 
-def zero_stages(pipeline: int, data: int) -> tuple[int, ...]:
-    """Return stages of ZeRO; with a pipeline, gradients are summed once a step."""
-    if data == 1:
-        return (0,)
-    return (0, 1, 2, 3) if pipeline == 1 else (0, 1)
+def sharing(pipeline: int, data: int, *, has_host: bool) -> list[tuple[int, bool]]:
+    """Return stages of ZeRO, each without and, if it is usual, with the optimiser on the host.
+
+    With a pipeline, gradients are summed once a step. With the optimiser on the host, each copy
+    sends its share of the gradients there.
+    """
+    if pipeline > 1:
+        return [(0, False), (1, False)] if data > 1 else [(0, False)]
+    stages = [(0, False)] if data == 1 else [(stage, False) for stage in range(4)]
+    return [*stages, (0 if data == 1 else 2, True)] if has_host else stages
 
 
 def divisors(number: int) -> list[int]:

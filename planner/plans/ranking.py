@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from planner.plans.memory import worker_memory
+from planner.plans.memory import USES, worker_memory
 from planner.plans.plan import Plan, Plans, enumerate_plans
 from planner.plans.stages import LayeredPlans
 
@@ -39,6 +39,7 @@ class BestPlan:
         step_s: seconds of a step; infinite if it cannot run.
         parts: seconds of the step by part; see ``StepTimes``.
         memory: bytes of the fullest worker by use; see ``Memory``.
+        host_memory: bytes of the host's memory for it.
         lacking: bytes that the plan needs beyond the usable memory; 0 if it fits.
         unbounded: the plan that would be fastest if memory were no bound; None if it is ``plan``.
         unbounded_step_s: seconds of its step.
@@ -54,6 +55,7 @@ class BestPlan:
     step_s: float = math.inf
     parts: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
+    host_memory: float = 0.0
     lacking: float = 0.0
     unbounded: Plan | None = None
     unbounded_step_s: float = 0.0
@@ -85,7 +87,11 @@ def best_plan(
         InputError: the workers do not compute in the training's precision.
     """
     plans = enumerate_plans(
-        training.model, workers=count, batch=training.batch, per_node=hardware.per_node
+        training.model,
+        workers=count,
+        batch=training.batch,
+        per_node=hardware.per_node,
+        has_host=hardware.host_gb_per_s > 0,
     )
     if not len(plans):
         reason = (
@@ -152,7 +158,8 @@ def _choose(
     chosen = int(fit[total_s[fit].argmin()]) if len(fit) else int(lacking.argmin())
     found: dict[str, Any] = {
         "parts": {one.name: float(getattr(times, one.name)[chosen]) for one in fields(times)},
-        "memory": {one.name: float(getattr(memory, one.name)[chosen]) for one in fields(memory)},
+        "memory": {name: float(getattr(memory, name)[chosen]) for name in USES},
+        "host_memory": float(memory.host[chosen]),
     }
     if not len(fit):
         lacks = float(lacking[chosen])

@@ -19,7 +19,7 @@ from planner.plans.cost import StepTimes, copies_s, passing_s
 from planner.plans.hardware import plain_name
 from planner.plans.layers import LayerTimes
 from planner.plans.memory import RESERVE, Memory
-from planner.plans.plan import MICROBATCHES, Plan, Plans, divisors, zero_stages
+from planner.plans.plan import MICROBATCHES, Plan, Plans, divisors, sharing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,7 +212,8 @@ class LayeredPlans:
                 data = workers // (tensor * pipeline)
                 if pipeline > self.training.model.layers or batch % (data * microbatch):
                     continue
-                for recompute, zero in product((False, True), zero_stages(pipeline, data)):
+                shares = sharing(pipeline, data, has_host=False)
+                for recompute, (zero, _) in product((False, True), shares):
                     found.append(
                         Plan(
                             tensor=tensor,
@@ -290,6 +291,7 @@ class LayeredPlans:
             pipeline_s=exchange,
             bubble_s=bubble,
             data_s=copies_s(held * size, m, plans, self.hardware, self.rates),
+            swap_s=nothing,
             update_s=update / shared + self.rates.step_s,
         )
 
@@ -319,6 +321,7 @@ class LayeredPlans:
         return Memory(
             **{name: columns[:, i] for i, name in enumerate(names)},
             reserve=np.full(len(staged), reserve),
+            host=np.zeros(len(staged)),
         )
 
     def _fullest(self, staged: StagedPlan) -> tuple[float, float, float, float]:

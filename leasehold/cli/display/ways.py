@@ -23,6 +23,7 @@ _PARTS: Final = {
     "pipeline_s": "pipeline",
     "bubble_s": "bubble",
     "data_s": "data",
+    "swap_s": "swap",
     "update_s": "update",
 }
 
@@ -129,6 +130,7 @@ def to_json(
                 "steps_per_s": 1 / way.step_s,
                 "parts_s": dict(way.parts),
                 "memory_bytes": dict(way.memory),
+                "host_memory_bytes": way.host_memory,
                 "lacking_bytes": way.lacking,
                 "usd_per_million_tokens": _usd_per_million(training, way, prices),
                 "unbounded_plan": asdict(way.unbounded) if way.unbounded else None,

@@ -73,7 +73,8 @@ def test_what_does_not_fit_says_by_how_much_and_what_memory_costs(plan):
     ran = plan(LLAMA, "--cluster", "v100:16", "--batch", 64, "--sequence", 2048)
     assert ran.code == 0
     assert re.search(
-        r"4 v100: 1\d\.\d GB too much for the 15\.0 GB that may be filled, even with tp2 pp2 b1",
+        r"1 v100: \d\.\d GB too much for the 15\.0 GB that may be filled, even with whole b1 "
+        r"recompute offload",
         ran.out,
     )
     assert "16 v100: " in ran.out
@@ -107,7 +108,7 @@ def test_prices_are_found_by_any_name_of_an_accelerator(plan):
 
 
 def test_a_model_that_fits_nowhere_is_an_exit_code(plan):
-    ran = plan(LLAMA, "--cluster", "t4:2", "--batch", 8)
+    ran = plan(LLAMA, "--cluster", "t4:1", "--batch", 8)
     assert ran.code == 6
     assert "GB too much" in ran.out
 
@@ -174,7 +175,7 @@ def test_a_list_of_layers_is_planned_with_its_measured_times(leasehold, tmp_path
     assert measured == {("t4", True), ("v100", False)}
     one = found["ways"][0]
     passes_s = 16 * (0.001 + 0.001 + 13 * 0.03 + 0.08)
-    assert one["parts_s"]["compute_s"] == pytest.approx(passes_s, rel=0.01)
+    assert one["parts_s"]["compute_s"] == pytest.approx(passes_s, rel=0.02)
     assert one["stages"] == [15]
 
 

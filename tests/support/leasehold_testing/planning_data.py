@@ -9,14 +9,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
+from planner.plans.calibration import Calibration, MeasuredStep
 from planner.plans.layers import LayeredModel, read_layers
-from planner.plans.plan import Plan
+from planner.plans.memory import worker_memory
+from planner.plans.plan import Plan, Plans
+from planner.plans.ranking import USABLE
 from planner.plans.stages import StagedPlan, pipeline_times
+from planner.plans.training import Training
+from planner.plans.transformer import Transformer, gpt
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from planner.plans.hardware import Accelerator
 
 #: Bytes of a bucket of gradients.
 _BUCKET = 5e8
@@ -221,3 +229,143 @@ def _replicas(text: str) -> tuple[tuple[str, int], ...]:
         assert parts, word
         found += [(parts[2], int(parts[3]))] * int(parts[1] or 1)
     return tuple(found)
+
+
+#: Shapes that the source's own validation uses, and the samples of a step.
+_RUBICK = {
+    "vit": (gpt(layers=12, hidden=768, heads=12, vocabulary=1000, sequence=512), 64),
+    "bert": (gpt(layers=24, hidden=1024, heads=16, vocabulary=30522, sequence=512), 32),
+    "gpt2": (gpt(layers=48, hidden=1600, heads=25, vocabulary=50257, sequence=1024), 16),
+    "llama7": (
+        Transformer(
+            name="llama7",
+            layers=32,
+            hidden=4096,
+            heads=32,
+            key_value_heads=32,
+            head_size=128,
+            feed_forward=11008,
+            is_gated=True,
+            vocabulary=32000,
+            sequence=2048,
+            is_tied=False,
+        ),
+        8,
+    ),
+}
+#: Points of the authors' table: names of plans -> (words or digits, placements if it matters).
+_WORDS = {
+    "DP": ("ga", "1 2 4 8"),
+    "GC": ("gc", "1 2 4 8"),
+    "ZeRO-DP+GA": ("zero-dp", "1 2 4 8"),
+    "ZeRO-Offload": ("zero-offload", "1 2 4 8"),
+}
+RUBICK_POINTS = {
+    "vit": _WORDS,
+    "bert": _WORDS,
+    "gpt2": {
+        "TP+PP": ("411 451 811", ""),
+        "DP+TP+PP": ("151 251 351 451 651", ""),
+        "ZeRO-DP+GA": ("zero-dp", "1 2 4 8"),
+        "ZeRO-Offload+GC": ("zero-offload", "1 2 4 8"),
+    },
+    "llama7": {
+        "TP+PP": ("281 441 481 821 881", ""),
+        "DP+TP+PP": ("182 184 188 242", "88 8888 88888888 4444"),  # but not 242 on 88
+        "ZeRO-Offload+GC": ("zero-offload", "1 2 4 8"),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RubickRun:
+    """A measured run of Rubick (MLSys'25).
+
+    Attributes:
+        plan: the authors' name.
+        placement: workers of each node, a digit each.
+        step: the run.
+    """
+
+    plan: str
+    placement: str
+    step: MeasuredStep
+
+
+def rubick_runs(folder: Path, model: str, hardware: Accelerator) -> list[RubickRun]:
+    """Return the measured runs of a model.
+
+    A pipeline has one microbatch. A copy computes as many samples at once as fit its memory.
+    """
+    shape, batch = _RUBICK[model]
+    training = Training(model=shape, batch=batch, is_fused=False)
+    found = []
+    for row in read_rows(folder / f"plans_{model}.csv"):
+        counts = [int(digit) for digit in row["placement"]]
+        plan = _rubick_plan(row["exec_plan"], sum(counts), training, hardware)
+        step = MeasuredStep(
+            training=training, plan=plan, step_s=float(row["iter_time"]), per_node=max(counts)
+        )
+        found.append(RubickRun(plan=row["exec_plan"], placement=row["placement"], step=step))
+    return found
+
+
+def _rubick_plan(words: str, workers: int, training: Training, hardware: Accelerator) -> Plan:
+    if words.isdigit():
+        pipeline, tensor, data = map(int, words)
+        samples = training.batch // data
+        return Plan(tensor=tensor, pipeline=pipeline, data=data, microbatch=samples)
+    offload = words == "zero-offload"
+    is_large = training.model.parameters > 1e9  # these also compute activations again
+    for samples in (2**k for k in reversed(range(7))):
+        plan = Plan(
+            data=workers,
+            microbatch=samples,
+            recompute=words == "gc" or (offload and is_large),
+            zero=2 if words.startswith("zero") and workers > 1 else 0,
+            offload=offload,
+        )
+        memory = worker_memory(training, Plans.of([plan])).total[0]
+        fits = memory <= USABLE * hardware.memory_gb * 1e9
+        if samples == 1 or (samples * workers <= training.batch and fits):
+            return plan
+    raise AssertionError
+
+
+def rubick_points(model: str, runs: list[RubickRun]) -> dict[str, list[int]]:
+    """Return the places of the runs in the authors' table of errors, by its names of plans."""
+    found = {}
+    for name, (plans, placements) in RUBICK_POINTS[model].items():
+        of_plan = [
+            i
+            for i, run in enumerate(runs)
+            if run.plan in plans.split()
+            and (run.placement in placements.split() or not placements)
+            and (run.plan, run.placement) != ("242", "88")
+        ]
+        of_plan.sort(key=lambda i: runs[i].step.plan.workers)
+        found[name] = of_plan
+    return found
+
+
+def rubick_calibration(points: dict[str, list[int]]) -> list[int]:
+    """Return at most seven runs: those with fewest and most workers of each plan, in turn."""
+    ends = [of_plan[0] for of_plan in points.values()]
+    ends += [of_plan[-1] for of_plan in points.values()]
+    return ends[:7]
+
+
+def predicted_steps(
+    steps: list[MeasuredStep], calibration: Calibration, hardware: Accelerator
+) -> Any:
+    """Return the predicted seconds of each step."""
+    return np.array(
+        [
+            calibration.step_times(
+                one.training,
+                Plans.of([one.plan]),
+                msgspec.structs.replace(hardware, per_node=one.per_node or hardware.per_node),
+            ).total_s[0]
+            for one in steps
+        ]
+    )

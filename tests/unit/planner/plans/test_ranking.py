@@ -30,7 +30,7 @@ def best(hardware=V100, count=8, training=TRAINING):
 @pytest.mark.parametrize("count", [2, 6, 8, 16, 64])
 def test_no_plan_that_fits_is_faster(count):
     way = best(count=count)
-    plans = enumerate_plans(MODEL, workers=count, batch=64, per_node=8)
+    plans = enumerate_plans(MODEL, workers=count, batch=64, per_node=8, has_host=True)
     for i in range(len(plans)):
         one = Plans.of([plans[i]])
         assert one.workers == [count]
@@ -42,7 +42,7 @@ def test_no_plan_that_fits_is_faster(count):
 
 
 def test_every_plan_is_enumerated_once_and_divides_what_it_splits():
-    plans = enumerate_plans(MODEL, workers=32, batch=64, per_node=8)
+    plans = enumerate_plans(MODEL, workers=32, batch=64, per_node=8, has_host=True)
     found = [plans[i] for i in range(len(plans))]
     assert len(set(found)) == len(found) > 500
     for plan in found:
@@ -58,7 +58,7 @@ def test_a_model_that_is_too_large_lacks_as_little_as_possible():
     assert not way.fits
     assert way.step_s == np.inf
     assert "GB too much for the 15.0 GB that may be filled" in way.reason
-    plans = enumerate_plans(large, workers=8, batch=64, per_node=8)
+    plans = enumerate_plans(large, workers=8, batch=64, per_node=8, has_host=True)
     least = worker_memory(training, plans).total.min()
     assert way.lacking == pytest.approx(least - USABLE * 16e9)
 
@@ -98,6 +98,41 @@ def test_what_memory_costs_is_said():
 def test_better_hardware_is_never_slower(field, factor, count):
     better = msgspec.structs.replace(V100, **{field: getattr(V100, field) * factor})
     assert best(better, count).step_s <= best(V100, count).step_s
+
+
+def test_the_optimiser_moves_to_the_host_if_nothing_else_fits():
+    # By hand: 2 bytes a parameter on the worker, and the gradients of a layer; 14 on the host.
+    large = gpt(layers=32, hidden=3072, heads=32, vocabulary=50257, sequence=1024)
+    way = best(count=1, training=Training(model=large, batch=8))
+    assert way.fits
+    assert way.plan.offload
+    assert way.memory["weights"] == 2 * large.parameters
+    assert way.memory["gradients"] == 2 * large.layer_parameters
+    assert way.memory["optimiser"] == 0
+    assert way.host_memory == 14 * large.parameters
+    assert way.parts["swap_s"] > 0
+    no_host = msgspec.structs.replace(V100, host_gb_per_s=0.0)
+    assert not best(no_host, 1, Training(model=large, batch=8)).fits
+
+
+def test_sums_hide_behind_the_backward_pass():
+    plans = Plans.of([Plan(data=8, microbatch=8)])
+    open_s, half_s, none_s = (
+        step_times(TRAINING, plans, V100, Rates(hidden=part)) for part in (0.0, 0.02, 1.0)
+    )
+    backward_s = open_s.compute_s[0] * 2 / 3  # about: the head is a part of it
+    assert open_s.data_s[0] - half_s.data_s[0] == pytest.approx(0.02 * backward_s, rel=0.1)
+    assert none_s.data_s[0] == 0
+
+
+def test_copies_share_the_update_on_the_host():
+    # By hand: each worker's share at its own rate, and all of a node at that of the node.
+    plans = Plans.of([Plan(offload=True), Plan(data=8, zero=2, offload=True)])
+    rates = Rates(step_s=0.0, host_worker=1e9, host_node=4e9)
+    alone, eight = step_times(TRAINING, plans, V100, rates).update_s
+    updated = TRAINING.updated_bytes * MODEL.parameters / 1e9
+    assert alone == pytest.approx(updated * (1 + 1 / 4))
+    assert eight == pytest.approx(updated * (1 / 8 + 1 / 4))
 
 
 def test_a_slower_network_means_fewer_bytes_across_it():
@@ -157,7 +192,8 @@ def test_a_layer_of_gpt_keeps_34_bytes_per_token_and_column():
 def test_full_precision_moves_twice_the_bytes():
     fp32 = Training(model=MODEL, batch=64, precision="fp32")
     plans = Plans.of([Plan(data=8)])
-    half, full = (step_times(one, plans, V100, Rates()) for one in (TRAINING, fp32))
+    rates = Rates(hidden=0.0)
+    half, full = (step_times(one, plans, V100, rates) for one in (TRAINING, fp32))
     assert full.data_s[0] == 2 * half.data_s[0]
     weights = [worker_memory(one, plans).weights[0] for one in (TRAINING, fp32)]
     assert weights[1] == 2 * weights[0]
