@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from planner.plans.calibration import Calibration, MeasuredStep
-from planner.plans.layers import LayeredModel, read_layers
+from planner.plans.calibration import MeasuredStep, calibrate
+from planner.plans.cost import Rates
+from planner.plans.hardware import read_hardware
+from planner.plans.layers import read_layers
 from planner.plans.memory import worker_memory
 from planner.plans.plan import Plan, Plans
 from planner.plans.ranking import USABLE
-from planner.plans.stages import StagedPlan, pipeline_times
-from planner.plans.training import Training
+from planner.plans.stages import LayeredPlans, StagedPlan, pipeline_times
+from planner.plans.training import LayeredTraining, Training
 from planner.plans.transformer import Transformer, gpt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from planner.plans.calibration import Calibration
     from planner.plans.hardware import Accelerator
+    from planner.plans.layers import LayeredModel, LayerTimes
+    from scheduler.domain.arrays import FloatArray
 
 #: Bytes of a bucket of gradients.
 _BUCKET = 5e8
@@ -162,7 +168,7 @@ class Sailor:
             times = [model.measured[kind.lower()][tensor, b] for kind, tensor in copies]
             passes = [one.forward_s[begin:end] + one.backward_s[begin:end] for one in times]
             compute_s.append(max(one.sum() for one in passes))
-            update_s.append(max(one.update_s[begin:end].sum() for one in times))
+            update_s.append(max(_update_s(one)[begin:end].sum() for one in times))
             held = 4 * max(one.parameters[begin:end].sum() for one in times)
             sum_s.append(self._sum_s(held, copies))
         boundary_s = [
@@ -197,6 +203,43 @@ class Sailor:
         c2, c1, c0 = self._links["network", *one, *other]
         size = math.log2(message / 1e6)
         return message / 1e9 / (c2 * size**2 + c1 * size + c0)
+
+
+def _update_s(times: LayerTimes) -> FloatArray:
+    assert times.update_s is not None
+    return times.update_s
+
+
+def sailor_predictions(folder: Path) -> list[tuple[SailorPlan, float]]:
+    """Return each measured plan with the predicted seconds of its step."""
+    sailor = Sailor(folder)
+    hardware = read_hardware().find("gh200")
+    measured = sailor.plans()
+    models = {name: sailor.model(name) for name in {one.model for one in measured}}
+    found = []
+    for one in measured:
+        model = models[one.model]
+        if one.is_mixed:
+            found.append((one, sailor.step_s(one, model)))
+            continue
+        training = LayeredTraining(model=model, batch=one.batch, precision=model.precision)
+        plans = LayeredPlans(training, one.replicas[0][0][0], hardware, Rates())
+        found.append((one, float(plans.step_times([one.staged]).total_s[0])))
+    return found
+
+
+def sailor_choices(predicted: list[tuple[SailorPlan, float]]) -> list[bool]:
+    """Return, by group of equal model, workers and batch, whether the fastest plan is chosen."""
+    groups: dict[Any, list[tuple[float, float]]] = {}
+    for one, step_s in predicted:
+        workers = sum(tensor for copies in one.replicas for _, tensor in copies)
+        key = (one.name.split("/")[0], one.model, workers, one.batch)
+        groups.setdefault(key, []).append((step_s, one.measured_s))
+    return [
+        min(group)[1] == min(measured for _, measured in group)
+        for group in groups.values()
+        if len(group) > 1
+    ]
 
 
 def _sailor_plan(row: dict[str, str]) -> SailorPlan:
@@ -355,6 +398,49 @@ def rubick_calibration(points: dict[str, list[int]]) -> list[int]:
     return ends[:7]
 
 
+#: The nodes have adapters of 100 Gbit/s.
+RUBICK_HARDWARE = msgspec.structs.replace(read_hardware().find("a800"), network_gb_per_s=12.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RubickErrors:
+    """Errors on the runs of a model, calibrated on at most seven of them.
+
+    Attributes:
+        runs: the runs.
+        points: the places of the runs in the authors' table, by its names of plans.
+        percent: error of each run.
+        authors: mean errors of the authors, by name of plan.
+    """
+
+    runs: list[RubickRun]
+    points: dict[str, list[int]]
+    percent: FloatArray
+    authors: dict[str, float]
+
+    @property
+    def others(self) -> list[int]:
+        """Return the places of the runs that the authors' table leaves out."""
+        seen = {i for of_plan in self.points.values() for i in of_plan}
+        return [i for i in range(len(self.runs)) if i not in seen]
+
+
+def rubick_errors(folder: Path, model: str) -> RubickErrors:
+    """Return the errors on the runs of a model."""
+    runs = rubick_runs(folder, model, RUBICK_HARDWARE)
+    points = rubick_points(model, runs)
+    calibration = calibrate([runs[i].step for i in rubick_calibration(points)], RUBICK_HARDWARE)
+    predicted = predicted_steps([run.step for run in runs], calibration, RUBICK_HARDWARE)
+    measured = np.array([run.step.step_s for run in runs])
+    authors = {
+        row["plan"]: float(row["mean_error_percent"])
+        for row in read_rows(folder / "prediction_errors.csv")
+        if row["model"] == model and row["mean_error_percent"]
+    }
+    percent = 100 * np.abs(predicted / measured - 1)
+    return RubickErrors(runs=runs, points=points, percent=percent, authors=authors)
+
+
 def predicted_steps(
     steps: list[MeasuredStep], calibration: Calibration, hardware: Accelerator
 ) -> Any:
@@ -369,3 +455,95 @@ def predicted_steps(
             for one in steps
         ]
     )
+
+
+#: Tables 1 and 2: layers, hidden size, heads, tensor and pipeline size, GPUs, batch, microbatch,
+#: chunks, TFLOP/s of each GPU. The last two columns but one are from the authors' scripts.
+PTDP_POINTS = (
+    (24, 2304, 24, 1, 1, 32, 512, 16, 1, 137),
+    (30, 3072, 32, 2, 1, 64, 512, 16, 1, 138),
+    (36, 4096, 32, 4, 1, 128, 512, 16, 1, 142),
+    (40, 6144, 48, 8, 1, 256, 1024, 8, 1, 135),
+    (48, 8192, 64, 8, 2, 512, 1536, 4, 1, 138),
+    (60, 10240, 80, 8, 4, 1024, 1792, 2, 3, 140),
+    (80, 12288, 96, 8, 8, 1536, 2304, 2, 2, 148),
+    (96, 16384, 128, 8, 16, 1920, 2160, 1, 2, 155),
+    (105, 20480, 128, 8, 35, 2520, 2520, 1, 3, 163),
+    (128, 25600, 160, 8, 64, 3072, 3072, 1, 1, 163),
+    (96, 12288, 96, 8, 12, 384, 1536, 1, 1, 153),
+    (96, 12288, 96, 8, 12, 768, 1536, 1, 1, 149),
+    (96, 12288, 96, 8, 12, 1536, 1536, 1, 1, 141),
+    (105, 20480, 128, 8, 35, 560, 2240, 1, 1, 171),
+    (105, 20480, 128, 8, 35, 1120, 2240, 1, 1, 167),
+    (105, 20480, 128, 8, 35, 2240, 2240, 1, 1, 159),
+)
+#: Of them, those that calibrate: small and large, with and without pipelines and chunks.
+PTDP_CALIBRATING = (0, 3, 5, 8, 10, 14)
+
+
+def ptdp_model(layers: int, hidden: int, heads: int) -> Transformer:
+    """Return a model of the paper."""
+    return gpt(layers=layers, hidden=hidden, heads=heads, vocabulary=51200, sequence=2048)
+
+
+def ptdp_flops(model: Transformer, batch: int) -> float:
+    """Return the FLOPs of a step as the paper counts them: forward, backward, forward again."""
+    return batch * (4 * model.layers * model.layer_flops + 3 * model.head_flops)
+
+
+def ptdp_step(row: tuple[int, ...]) -> MeasuredStep:
+    """Return the step that a row's rate means."""
+    layers, hidden, heads, tensor, pipeline, workers, batch, microbatch, chunks, tflops = row
+    model = ptdp_model(layers, hidden, heads)
+    plan = Plan(
+        tensor=tensor,
+        pipeline=pipeline,
+        data=workers // (tensor * pipeline),
+        microbatch=microbatch,
+        chunks=chunks,
+        recompute=True,
+    )
+    step_s = ptdp_flops(model, batch) / (workers * tflops * 1e12)
+    training = Training(model=model, batch=batch, is_fused=False)
+    return MeasuredStep(training=training, plan=plan, step_s=step_s)
+
+
+def vtrain_steps(folder: Path) -> list[MeasuredStep]:
+    """Return the measured iterations of vTrain (Bang et al., MICRO'24)."""
+    names = ("single.csv", "multi.csv")
+    return [_vtrain_step(row) for name in names for row in read_rows(folder / name)]
+
+
+def _vtrain_step(row: dict[str, str]) -> MeasuredStep:
+    def number(name: str) -> int:
+        return int(row[name])
+
+    model = gpt(
+        layers=number("# layers"),
+        hidden=number("hidden size"),
+        heads=number("attention heads"),
+        vocabulary=50257,
+        sequence=number("sequence length"),
+    )
+    plan = Plan(
+        tensor=number("tensor parallelism"),
+        pipeline=number("pipeline parallelism"),
+        data=number("data parallelism"),
+        microbatch=number("micro batch"),
+        recompute=True,
+    )
+    step_s = float(row["iteration time (ms)"]) / 1e3
+    training = Training(model=model, batch=number("global batch"), is_fused=False)
+    return MeasuredStep(training=training, plan=plan, step_s=step_s)
+
+
+def vtrain_losses(steps: list[MeasuredStep], predicted: Any, places: Iterable[int]) -> list[float]:
+    """Return, by group of equal model, workers and batch, how much slower the chosen plan is."""
+    groups: dict[tuple[Training, int], list[int]] = {}
+    for i in places:
+        groups.setdefault((steps[i].training, steps[i].plan.workers), []).append(i)
+    return [
+        steps[min(at, key=lambda i: predicted[i])].step_s / min(steps[i].step_s for i in at) - 1
+        for at in groups.values()
+        if len(at) > 1
+    ]
