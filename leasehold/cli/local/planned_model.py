@@ -84,7 +84,11 @@ def _trace(module: str, function: str) -> dict[str, Any]:
         make = getattr(importlib.import_module(module), function)
         return describe_layers(make, name=function)
     except ModuleNotFoundError as error:
-        remedy = "install leasehold[torch]" if error.name == "torch" else "start in its folder"
+        remedy = (
+            "pip install 'leasehold-scheduler[torch]'"
+            if error.name == "torch"
+            else "start in its folder"
+        )
         raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
     except Exception as error:  # the function is the user's
         raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
