@@ -185,30 +185,16 @@ def read_layers(document: Any, *, name: str, place: str) -> LayeredModel:
     )
 
 
-def read_layer_table(text: str, *, place: str) -> dict[str, Any]:
+def read_layer_table(text: str) -> dict[str, Any]:
     """Return the document of ``read_layers`` for a table of layers as CSV.
 
     Args:
         text: a heading with the attributes of ``Layer``, and a line for each entry.
-        place: the file, for messages.
-
-    Raises:
-        InputError: a cell is no number.
     """
-    layers = []
-    for row in csv.DictReader(io.StringIO(text)):
-        cells = {str(key): value for key, value in row.items() if value not in (None, "")}
-        layers.append({key: _cell(key, value, place) for key, value in cells.items()})
-    return {"layers": layers}
-
-
-def _cell(key: str, value: Any, place: str) -> Any:
-    if key == "name":
-        return value
-    try:
-        return int(value) if key == "repeat" else float(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{place}: {key} is {value!r}; it must be a number") from error
+    rows = csv.DictReader(io.StringIO(text))
+    return {
+        "layers": [{str(key): cell for key, cell in row.items() if cell} for row in rows],
+    }
 
 
 def _check_lengths(one: MeasuredLayers, entries: int, place: str) -> None:
@@ -223,7 +209,8 @@ def _check_lengths(one: MeasuredLayers, entries: int, place: str) -> None:
 
 def _convert(document: Any, place: str) -> _Document:
     try:
-        return msgspec.convert(document, _Document)
+        # Texts become numbers: cells of CSV, and 1e6, which is a text in YAML 1.1.
+        return msgspec.convert(document, _Document, strict=False)
     except msgspec.ValidationError as error:
         said, _, path = str(error).partition(" - at `$.")
         field = path.rstrip("`")

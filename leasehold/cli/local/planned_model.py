@@ -66,7 +66,7 @@ def _read(file: Path) -> Any:
     if file.suffix in {".yaml", ".yml"}:
         return read_yaml(file)
     if file.suffix == ".csv":
-        return read_layer_table(read_text(file), place=str(file))
+        return read_layer_table(read_text(file))
     try:
         return json.loads(read_text(file))
     except (ValueError, RecursionError) as error:

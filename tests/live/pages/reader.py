@@ -63,7 +63,7 @@ def steps(page: str) -> Iterator[Step]:
             yield from _commands(text)
         named = re.search(r"file `([\w.-]+)`", page[before : block.start()].rpartition("\n#")[2])
         name = re.match(r"# ([\w-]+\.\w+)\n", text) or named
-        if kind in {"toml", "yaml", "python", "csv"} and name:
+        if kind in {"toml", "yaml", "python", "csv", "json"} and name:
             yield Step(file=name.group(1), text=text)
         before = block.end()
 

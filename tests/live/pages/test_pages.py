@@ -44,6 +44,7 @@ def test_the_readme(reader):
         ("tutorial/first-replay", ()),
         ("tutorial/tour-of-the-page", ()),
         ("how-to/open-in-perfetto", ()),
+        ("how-to/plan-a-model", ()),
         ("how-to/compare-policies", ("leasehold compare ...",)),
     ],
 )
