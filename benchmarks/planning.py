@@ -151,7 +151,7 @@ def rubick(folder: Path) -> list[dict[str, Any]]:
 
 
 def ranking(tries: int = 5) -> list[dict[str, Any]]:
-    """Return the seconds in which plans of a model of 18 billion parameters are ranked."""
+    """Return the seconds in which plans of a model of 22 billion parameters are ranked."""
     training = Training(model=ptdp_model(48, 6144, 48), batch=1920)
     hardware = read_hardware().find("a100-80")
     count, plans = 0, 0

@@ -34,7 +34,7 @@ def describe_layers(
     """Return the layers of a module, as a document for ``leasehold plan``.
 
     Layers are the elements of each ``Sequential`` and ``ModuleList``, and the modules beside these.
-    Operations outside of any layer count for the layer before. Attention by
+    Operations outside of any layer count for the layer before, or for the first one. Attention by
     ``scaled_dot_product_attention`` counts as a fused kernel, which keeps no scores.
 
     Args:
@@ -56,7 +56,8 @@ def describe_layers(
             raise ValueError("the function must return a module and the inputs of one sample")
         module, inputs = made
         tensors = list(_tensors(torch, inputs))
-        if not tensors or any(one.dim() and one.shape[0] != 1 for one in tensors):
+        whole = [one for one in tensors if one.dim()]
+        if not tensors or any(one.shape[0] != 1 or not one.numel() for one in whole):
             shapes = [tuple(one.shape) for one in tensors]
             raise ValueError(
                 f"the inputs have the shapes {shapes}; give one sample: a first size of 1"
@@ -64,15 +65,26 @@ def describe_layers(
         trace = _Trace(torch, module.to("meta"))
         trace.run(inputs)
     if sequence is None:
-        tokens = [one for one in tensors if not one.is_floating_point() and one.dim() > 1]
-        sequence = tokens[0].shape[1] if tokens else 1
-    dtype = next((one.dtype for one in module.parameters()), torch.float32)
+        whole = [one for one in tensors if one.dtype in {torch.int32, torch.int64}]
+        sequence = next((one.shape[1] for one in whole if one.dim() == 2), 1)
     return {
         "name": name or type(module).__name__,
         "sequence": sequence,
-        "precision": {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype, "fp32"),
+        "precision": _precision(torch, module),
         "layers": _merged(trace.layers),
     }
+
+
+def _precision(torch: Any, module: Any) -> str:
+    """Return the precision of most parameters."""
+    names = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+    counts: dict[Any, int] = {torch.float32: 0}
+    for one in module.parameters():
+        counts[one.dtype] = counts.get(one.dtype, 0) + one.numel()
+    dtype = max(counts, key=counts.__getitem__)
+    if dtype not in names:
+        raise ValueError(f"the parameters are {dtype}; plans know {', '.join(names.values())}")
+    return names[dtype]
 
 
 def _merged(layers: list[_Layer]) -> list[dict[str, Any]]:
@@ -119,6 +131,7 @@ class _Trace:
 
     def __init__(self, torch: Any, module: Any) -> None:
         self.layers: list[_Layer] = []
+        self._before = _Layer(name="", kind="")  # operations before the first layer
         self._torch = torch
         self._module = module
         self._flop_counter = importlib.import_module("torch.utils.flop_counter")
@@ -170,6 +183,8 @@ class _Trace:
         if not self.layers:
             raise ValueError(f"{type(self._module).__name__} calls none of its modules")
         self.layers[0].parameters += self._uncounted(self._module)
+        self.layers[0].flops += self._before.flops
+        self.layers[0].kept_bytes += self._before.kept_bytes
 
     def _entering(self, name: str) -> Callable[[Any, Any], None]:
         def enter(module: Any, _: Any) -> None:
@@ -185,6 +200,10 @@ class _Trace:
         tensors = _tensors(self._torch, output)
         self.layers[-1].output_bytes = sum(one.numel() * one.element_size() for one in tensors)
 
+    @property
+    def _present(self) -> _Layer:
+        return self.layers[-1] if self.layers else self._before
+
     def _uncounted(self, module: Any) -> int:
         """Return the parameters of a module that no other layer has, and count them."""
         found = {id(one): one.numel() for one in module.parameters()}
@@ -195,8 +214,7 @@ class _Trace:
     def _count_flops(self, more: int = 0) -> None:
         """Add the FLOPs since the last call, and some, to the present layer."""
         total = self._counter.get_total_flops()
-        if self.layers:
-            self.layers[-1].flops += total - self._flops_before + more
+        self._present.flops += total - self._flops_before + more
         self._flops_before = total
 
     def _keep(self, tensor: Any) -> Any:
@@ -204,8 +222,7 @@ class _Trace:
         key = _storage_key(tensor)
         if key not in self._storages:
             self._storages[key] = tensor.untyped_storage()
-            if self.layers:
-                self.layers[-1].kept_bytes += self._storages[key].nbytes()
+            self._present.kept_bytes += self._storages[key].nbytes()
         return tensor
 
     def _fused_attention(self) -> Any:

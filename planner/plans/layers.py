@@ -185,16 +185,26 @@ def read_layers(document: Any, *, name: str, place: str) -> LayeredModel:
     )
 
 
-def read_layer_table(text: str) -> dict[str, Any]:
+def read_layer_table(text: str, *, place: str) -> dict[str, Any]:
     """Return the document of ``read_layers`` for a table of layers as CSV.
 
     Args:
         text: a heading with the attributes of ``Layer``, and a line for each entry.
+        place: the file, for messages.
+
+    Raises:
+        InputError: it is no CSV, or a line has more cells than the heading.
     """
-    rows = csv.DictReader(io.StringIO(text))
-    return {
-        "layers": [{str(key): cell for key, cell in row.items() if cell} for row in rows],
-    }
+    rows = csv.DictReader(io.StringIO(text, newline=None))
+    layers = []
+    try:
+        for row in rows:
+            if None in row:
+                raise InputError(f"{place}:{rows.line_num}: more cells than in the heading")
+            layers.append({key: cell for key, cell in row.items() if cell})
+    except csv.Error as error:
+        raise InputError(f"{place}:{rows.line_num}: {error}") from error
+    return {"layers": layers}
 
 
 def _check_lengths(one: MeasuredLayers, entries: int, place: str) -> None:

@@ -10,16 +10,16 @@ import numpy as np
 
 from planner.plans.memory import USES, worker_memory
 from planner.plans.plan import Plan, Plans, enumerate_plans
-from planner.plans.stages import LayeredPlans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from planner.plans.calibration import Calibration
-    from planner.plans.cost import Rates, StepTimes
+    from planner.plans.cost import StepTimes
     from planner.plans.hardware import Accelerator
     from planner.plans.memory import Memory
-    from planner.plans.training import LayeredTraining, Training
+    from planner.plans.stages import LayeredPlans
+    from planner.plans.training import Training
 
 #: Part of a worker's memory that a plan may fill; the rest is lost to fragments.
 USABLE: Final = 0.94
@@ -34,7 +34,7 @@ class BestPlan:
         workers: their number.
         reason: why it cannot run; empty if it can.
         plan: the split; None if no split is possible.
-        stages: numbers of layers of its stages; equal ones if empty.
+        stages: numbers of layers of its stages, if the model is a list of layers.
         is_measured: whether its time follows from layers that were measured on such workers.
         step_s: seconds of a step; infinite if it cannot run.
         parts: seconds of the step by part; see ``StepTimes``.
@@ -42,6 +42,7 @@ class BestPlan:
         host_memory: bytes of the host's memory for it.
         lacking: bytes that the plan needs beyond the usable memory; 0 if it fits.
         unbounded: the plan that would be fastest if memory were no bound; None if it is ``plan``.
+        unbounded_stages: numbers of layers of its stages, if the model is a list of layers.
         unbounded_step_s: seconds of its step.
         unbounded_lacking: bytes that it needs beyond the usable memory.
     """
@@ -58,6 +59,7 @@ class BestPlan:
     host_memory: float = 0.0
     lacking: float = 0.0
     unbounded: Plan | None = None
+    unbounded_stages: tuple[int, ...] = ()
     unbounded_step_s: float = 0.0
     unbounded_lacking: float = 0.0
 
@@ -104,38 +106,29 @@ def best_plan(
     return BestPlan(worker_type=worker_type, workers=count, plan=plans[chosen], **found)
 
 
-def best_layered_plan(
-    training: LayeredTraining,
-    worker_type: str,
-    hardware: Accelerator,
-    count: int,
-    rates: Rates,
-) -> BestPlan:
+def best_layered_plan(layered: LayeredPlans, count: int) -> BestPlan:
     """Return the same for a model that is a list of layers.
 
     Args:
-        training: the model and its step.
-        worker_type: name of the worker type.
-        hardware: its accelerator.
+        layered: its plans on workers of a type.
         count: number of workers.
-        rates: of the worker type, for what was not measured.
-
-    Raises:
-        InputError: the workers do not compute in the model's precision.
     """
-    layered = LayeredPlans(training, worker_type, hardware, rates)
+    worker_type, hardware = layered.worker_type, layered.hardware
     reason = layered.missing()
     staged = [] if reason else layered.enumerate(count, _usable(hardware))
     if not staged:
         reason = reason or layered.unsplittable(count)
         return BestPlan(worker_type=worker_type, workers=count, reason=reason)
     plans = Plans.of([one.plan for one in staged])
-    chosen, found = _choose(plans, layered.step_times(staged), layered.memory(staged), hardware)
+    times, memory = layered.step_times(staged), layered.memory(staged)
+    chosen, found = _choose(plans, times, memory, hardware)
+    fastest = int(times.total_s.argmin())
     return BestPlan(
         worker_type=worker_type,
         workers=count,
         plan=plans[chosen],
         stages=staged[chosen].stages,
+        unbounded_stages=staged[fastest].stages if "unbounded" in found else (),
         is_measured=layered.is_measured,
         **found,
     )

@@ -9,9 +9,9 @@ copy.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from planner.plans.memory import RESERVE, Memory
 from planner.plans.plan import MICROBATCHES, Plan, Plans, divisors, sharing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from planner.plans.cost import Rates
     from planner.plans.hardware import Accelerator
     from planner.plans.training import LayeredTraining
     from scheduler.domain.arrays import FloatArray, IntArray
+
+#: Halvings of the bound of a cut.
+_HALVINGS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,29 +88,57 @@ def pipeline_times(
     )
 
 
-def cut(prefixes: FloatArray) -> tuple[int, ...]:
+def cut(
+    costs: FloatArray, stages: int, reach: Callable[[int, int], int] | None = None
+) -> tuple[int, ...]:
     """Return numbers of layers of p stages so that the dearest stage is as cheap as possible.
 
-    Each stage gets a layer at least.
+    Each stage gets a layer at least. With a bound on its cost, each stage takes as many layers as
+    it can, since fewer layers never cost the stages behind less; the bound is found by bisection.
 
     Args:
-        prefixes: (p, L + 1) sums of the costs of the layers before each one, on each stage.
+        costs: (L,) of the layers, at least 0.
+        stages: p, at most L.
+        reach: stage, its first layer -> the end of the layers that it may have; all if None.
+
+    Returns:
+        (p,) numbers of layers; empty if ``reach`` allows no cut.
     """
-    stages, ends = prefixes.shape
-    longer = np.arange(ends)[:, None] < np.arange(ends)[None, :]
-    best = np.where(np.arange(ends) > 0, prefixes[0] - prefixes[0, 0], np.inf)
-    begins = np.zeros((stages, ends), dtype=np.int64)
-    for i in range(1, stages):
-        cost = np.where(longer, prefixes[i][None, :] - prefixes[i][:, None], np.inf)
-        dearest = np.maximum(best[:, None], cost)
-        begins[i] = dearest.argmin(axis=0)
-        best = dearest.min(axis=0)
-    found, end = [], ends - 1
-    for i in reversed(range(stages)):
-        begin = int(begins[i, end])
+    sums = np.concatenate(([0.0], np.cumsum(costs)))
+
+    def fill(bound: float) -> tuple[int, ...]:
+        def end(stage: int, begin: int) -> int:
+            last = int(np.searchsorted(sums, sums[begin] + bound, side="right")) - 1
+            return last if reach is None else min(last, reach(stage, begin))
+
+        return _fill(len(costs), stages, end)
+
+    return _least_bound(fill, float(costs.max()), float(sums[-1]) * (1 + 1e-9))
+
+
+def _fill(layers: int, stages: int, reach: Callable[[int, int], int]) -> tuple[int, ...]:
+    """Return stages of as many layers as each may have; empty if they are too few for all."""
+    found: list[int] = []
+    begin = 0
+    for i in range(stages):
+        end = min(reach(i, begin), layers - (stages - 1 - i))
+        if end <= begin:
+            return ()
         found.append(end - begin)
-        end = begin
-    return tuple(reversed(found))
+        begin = end
+    return tuple(found) if begin == layers else ()
+
+
+def _least_bound(
+    fill: Callable[[float], tuple[int, ...]], low: float, high: float
+) -> tuple[int, ...]:
+    """Return the cut of about the least bound that has one; empty if the highest has none."""
+    best = fill(high)
+    for _ in range(_HALVINGS if best else 0):
+        middle = (low + high) / 2
+        found = fill(middle)
+        best, low, high = (found, low, middle) if found else (best, middle, high)
+    return best
 
 
 def _begins(staged: StagedPlan) -> IntArray:
@@ -132,6 +163,7 @@ class LayeredPlans:
         self, training: LayeredTraining, worker_type: str, hardware: Accelerator, rates: Rates
     ) -> None:
         self.training = training
+        self.worker_type = worker_type
         self.hardware = hardware
         self.rates = rates
         self._measured = training.model.measured.get(plain_name(worker_type), {})
@@ -184,8 +216,9 @@ class LayeredPlans:
     def enumerate(self, workers: int, usable: float) -> list[StagedPlan]:
         """Return the plans on some workers.
 
-        Layers are cut by time; if such a plan needs more memory than there is, they are also cut by
-        memory.
+        Layers are cut so that the slowest stage is fast. If that needs too much memory, they are
+        cut so among the cuts that fit; if none fits, so that the fullest stage is as empty as
+        possible.
 
         Args:
             workers: their number.
@@ -198,7 +231,7 @@ class LayeredPlans:
             )
             found.append(by_time)
             if plan.pipeline > 1 and self.memory([by_time]).total[0] > usable:
-                found.append(StagedPlan(plan=plan, stages=self._cut_by_memory(plan)))
+                found.append(StagedPlan(plan=plan, stages=self._cut_by_memory(plan, usable)))
         return found
 
     def _plans(self, workers: int) -> list[Plan]:
@@ -228,14 +261,54 @@ class LayeredPlans:
 
     def _cut_by_time_once(self, tensor: int, microbatch: int, pipeline: int) -> tuple[int, ...]:
         times = self.times(tensor, microbatch)
-        sums = np.concatenate(([0.0], np.cumsum(times.forward_s + times.backward_s)))
-        return cut(np.tile(sums, (pipeline, 1)))
+        return cut(times.forward_s + times.backward_s, pipeline)
 
-    def _cut_by_memory(self, plan: Plan) -> tuple[int, ...]:
-        held, kept = self._layer_memory(plan)
-        sums = np.concatenate(([0.0], np.cumsum(held)))
-        flight = np.concatenate(([0.0], np.cumsum(kept)))
-        return cut(sums + self._in_flight(plan)[:, None] * flight)
+    def _cut_by_memory(self, plan: Plan, usable: float) -> tuple[int, ...]:
+        """Return the fastest cut that fits, or the emptiest if none does."""
+        times = self.times(plan.tensor, plan.microbatch)
+        flight = self._in_flight(plan)
+
+        def reach(bound: float, stage: int, begin: int) -> int:
+            memory = self._memory_from(plan, begin, float(flight[stage]))
+            return begin + int(np.searchsorted(memory, bound, side="right"))
+
+        def emptiest(bound: float) -> tuple[int, ...]:
+            return _fill(self.training.model.layers, plan.pipeline, partial(reach, bound))
+
+        if emptiest(usable - RESERVE):
+            passes_s = times.forward_s + times.backward_s
+            return cut(passes_s, plan.pipeline, partial(reach, usable - RESERVE))
+        return _least_bound(emptiest, 0.0, float(self._memory_from(plan, 0, float(flight[0]))[-1]))
+
+    def _memory_from(self, plan: Plan, begin: int, flight: float) -> FloatArray:
+        """Return the bytes of a stage that begins with a layer, for each of its possible ends."""
+        return np.asarray(sum(self._uses(plan, begin, flight)))
+
+    def _uses(self, plan: Plan, begin: int, flight: float) -> tuple[FloatArray, ...]:
+        """Return weights, gradients, optimiser and activations of a stage, for each possible end.
+
+        Args:
+            plan: the split.
+            begin: the first layer of the stage.
+            flight: microbatches that it has in flight.
+        """
+        training, times = self.training, self.times(plan.tensor, plan.microbatch)
+        share = [plan.data if plan.zero >= stage else 1 for stage in (1, 2, 3)]
+        size = training.number_bytes
+        parameters = np.cumsum(times.parameters[begin:])
+        # Shared weights of a layer and of the next one are gathered whole, and gradients of a layer
+        # are whole until they are added.
+        largest = np.maximum.accumulate(times.parameters[begin:])
+        weights = size / share[2] * parameters + (2 * size if plan.zero == 3 else 0) * largest
+        gradients = size / share[1] * parameters + (size if plan.zero >= 2 else 0) * largest
+        kept = plan.microbatch * times.kept_bytes[begin:]
+        if plan.recompute:  # inputs are kept, and the layer that is computed again
+            inputs = np.concatenate(([0.0], training.model.output_bytes[:-1]))[begin:]
+            again = np.maximum.accumulate(kept)
+            activations = flight * np.cumsum(plan.microbatch * inputs) + again
+        else:
+            activations = flight * np.cumsum(kept)
+        return weights, gradients, training.optimiser_bytes / share[0] * parameters, activations
 
     def _microbatches(self, plan: Plan) -> int:
         return self.training.batch // (plan.data * plan.microbatch)
@@ -244,25 +317,6 @@ class LayeredPlans:
         """Return (p,) microbatches in flight on each stage: one, and one per stage that follows."""
         left = np.arange(plan.pipeline, 0, -1)
         return np.minimum(left, self._microbatches(plan)).astype(float)
-
-    def _layer_memory(self, plan: Plan) -> tuple[FloatArray, FloatArray]:
-        """Return (L,) bytes of weights, gradients and optimiser, and of activations at a time."""
-        times = self.times(plan.tensor, plan.microbatch)
-        weight, gradient, state = self._bytes_by_parameter(plan)
-        return times.parameters * (weight + gradient + state), self._kept(plan)
-
-    def _bytes_by_parameter(self, plan: Plan) -> tuple[float, float, float]:
-        training = self.training
-        share = [plan.data if plan.zero >= stage else 1 for stage in (1, 2, 3)]
-        size = training.number_bytes
-        return size / share[2], size / share[1], training.optimiser_bytes / share[0]
-
-    def _kept(self, plan: Plan) -> FloatArray:
-        """Return (L,) bytes that layers keep of a microbatch; only inputs if they compute again."""
-        if plan.recompute:
-            inputs = np.concatenate(([0.0], self.training.model.output_bytes[:-1]))
-            return np.asarray(plan.microbatch * inputs)
-        return plan.microbatch * self.times(plan.tensor, plan.microbatch).kept_bytes
 
     def step_times(self, staged: Sequence[StagedPlan]) -> StepTimes:
         """Return the time of a step under Q plans."""
@@ -324,23 +378,10 @@ class LayeredPlans:
             host=np.zeros(len(staged)),
         )
 
-    def _fullest(self, staged: StagedPlan) -> tuple[float, float, float, float]:
-        plan = staged.plan
-        begins = _begins(staged)
-        times = self.times(plan.tensor, plan.microbatch)
-        parameters = np.add.reduceat(times.parameters, begins)
-        largest = np.maximum.reduceat(times.parameters, begins)
-        size = self.training.number_bytes
-        weight, gradient, state = self._bytes_by_parameter(plan)
-        # Shared weights of a layer and of the next one are gathered whole, and gradients of a layer
-        # are whole until they are added.
-        weights = weight * parameters + (2 * size * largest if plan.zero == 3 else 0.0)
-        gradients = gradient * parameters + (size * largest if plan.zero >= 2 else 0.0)
-        activations = self._in_flight(plan) * np.add.reduceat(self._kept(plan), begins)
-        if plan.recompute:
-            activations = activations + np.maximum.reduceat(
-                plan.microbatch * times.kept_bytes, begins
-            )
-        parts = (weights, gradients, state * parameters, activations)
-        fullest = int(np.argmax(sum(parts)))
-        return tuple(float(part[fullest]) for part in parts)  # type: ignore[return-value]
+    def _fullest(self, staged: StagedPlan) -> tuple[float, ...]:
+        flight = self._in_flight(staged.plan)
+        stages = [
+            [float(use[count - 1]) for use in self._uses(staged.plan, int(begin), float(flight[i]))]
+            for i, (begin, count) in enumerate(zip(_begins(staged), staged.stages, strict=True))
+        ]
+        return tuple(max(stages, key=sum))

@@ -102,6 +102,31 @@ def test_equal_layers_are_one_entry():
     )
 
 
+class Before(nn.Module):
+    """Multiplies before its only layer, and takes a mask beside the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.zeros(8, 16))
+        self.layers = nn.ModuleList([nn.Linear(16, 4)])
+
+    def forward(self, mask, x, tokens):
+        return self.layers[0](nn.functional.gelu(x @ self.first))
+
+
+def test_work_before_the_first_layer_counts_for_it():
+    def make():
+        mask = torch.zeros(1, 1, 32, 32, dtype=torch.bool)
+        return Before(), (mask, torch.zeros(1, 5, 8), torch.zeros(1, 5, **TOKENS))
+
+    found = describe_layers(make)
+    (layer,) = found["layers"]
+    assert found["sequence"] == 5
+    assert layer["parameters"] == 8 * 16 + 16 * 4 + 4
+    assert layer["flops"] == 2 * 5 * 16 * (8 + 4)
+    assert layer["kept_bytes"] == 4 * 5 * (8 + 16 + 16)
+
+
 class Chooser(nn.Linear):
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else x
@@ -112,6 +137,8 @@ class Chooser(nn.Linear):
     [
         (lambda: nn.Linear(2, 2), "must return a module and the inputs of one sample"),
         (lambda: (nn.Linear(2, 2), torch.zeros(3, 2)), r"have the shapes \[\(3, 2\)\]"),
+        (lambda: (nn.Linear(2, 2), torch.zeros(1, 0, 2)), r"have the shapes \[\(1, 0, 2\)\]"),
+        (lambda: (nn.Linear(2, 2).double(), torch.zeros(1, 2).double()), "are torch.float64"),
         (lambda: (Chooser(2, 2), torch.zeros(1, 2)), "Chooser cannot be traced without values"),
     ],
 )
@@ -124,10 +151,15 @@ def test_a_function_is_planned_from_the_command_line(tmp_path):
     (tmp_path / "models.py").write_text(
         "import torch\n"
         "def mlp():\n"
+        "    print('making it')\n"
         "    layers = [torch.nn.Linear(4096, 4096) for _ in range(12)]\n"
         "    return torch.nn.Sequential(*layers), torch.zeros(1, 4096)\n"
         "def broken():\n"
         "    raise KeyError('size')\n"
+        "def leaving():\n"
+        "    raise SystemExit(0)\n"
+        "def lacking():\n"
+        "    import no_such_library\n"
     )
 
     def plan(model, *more):
@@ -144,7 +176,9 @@ def test_a_function_is_planned_from_the_command_line(tmp_path):
     for model, said in [
         ("models:broken", "models:broken failed: KeyError: 'size'"),
         ("models:none", "has no attribute 'none'"),
-        ("no_models:mlp", "there is no module 'no_models'"),
+        ("models:leaving", "models:leaving failed: it exits with 0"),
+        ("models:lacking", "there is no module 'no_such_library'; install it"),
+        ("no_models:mlp", "there is no module 'no_models'; run the command in its folder"),
     ]:
         ran = plan(model)
         assert ran.returncode == 2

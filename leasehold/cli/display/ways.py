@@ -93,15 +93,22 @@ def remarks(ways: Sequence[BestPlan]) -> Iterator[str]:
             yield f"{where}: {way.reason}"
             continue
         if len(set(way.stages)) > 1:
-            yield f"{where}: stages of {', '.join(map(str, way.stages))} layers"
+            yield f"{where}: stages of {_layers(way.stages)}"
         if way.unbounded is not None:
             costs = way.step_s / way.unbounded_step_s - 1
             if costs >= _COSTS:
+                fastest = str(way.unbounded)
+                if way.unbounded == way.plan:
+                    fastest += f" with stages of {_layers(way.unbounded_stages)}"
                 yield (
-                    f"{where}: {way.unbounded} would be fastest and needs "
+                    f"{where}: {fastest} would be fastest and needs "
                     f"{way.unbounded_lacking / 1e9:.1f} GB too much; {way.plan} fits and costs "
                     f"{costs:.0%}"
                 )
+
+
+def _layers(stages: Sequence[int]) -> str:
+    return f"{', '.join(map(str, stages))} layers"
 
 
 def to_json(
@@ -134,6 +141,7 @@ def to_json(
                 "lacking_bytes": way.lacking,
                 "usd_per_million_tokens": _usd_per_million(training, way, prices),
                 "unbounded_plan": asdict(way.unbounded) if way.unbounded else None,
+                "unbounded_stages": list(way.unbounded_stages),
                 "unbounded_steps_per_s": 1 / way.unbounded_step_s if way.unbounded else None,
                 "unbounded_lacking_bytes": way.unbounded_lacking,
             }

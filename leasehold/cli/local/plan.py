@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from leasehold.cli.local.planned_model import read_training
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner.plans.hardware import Accelerator, Hardware
     from planner.plans.ranking import BestPlan
     from planner.plans.training import LayeredTraining, Training
@@ -124,12 +127,13 @@ def _ways(
             most = max(node.workers.count(name) for node in cluster.nodes)
             accelerator = msgspec.structs.replace(accelerator, per_node=most)
         prices[name] = kind.cost_usd_per_hour or _list_price(catalogue, name)
+        best = _planner(training, name, accelerator)
         for count in _counts(workers, capacity):
             if count > capacity:
                 reason = f"the cluster has {capacity}"
                 ways.append(BestPlan(worker_type=name, workers=count, reason=reason))
             else:
-                ways.append(_best(training, name, accelerator, count))
+                ways.append(best(count))
     if refused and not prices:
         raise refused[0]
     return ways, prices
@@ -146,20 +150,22 @@ def _list_price(catalogue: Hardware, name: str) -> float:
     return 0.0
 
 
-def _best(
-    training: Training | LayeredTraining, name: str, accelerator: Accelerator, count: int
-) -> BestPlan:
+def _planner(
+    training: Training | LayeredTraining, name: str, accelerator: Accelerator
+) -> Callable[[int], BestPlan]:
+    """Return a function from a worker count to the best plan on workers of a type."""
     from planner.plans.calibration import uncalibrated  # noqa: PLC0415 - keeps the start quick
     from planner.plans.ranking import (  # noqa: PLC0415 - keeps the start quick
         best_layered_plan,
         best_plan,
     )
+    from planner.plans.stages import LayeredPlans  # noqa: PLC0415 - keeps the start quick
     from planner.plans.training import Training  # noqa: PLC0415 - keeps the start quick
 
     usual = uncalibrated()
     if isinstance(training, Training):
-        return best_plan(training, name, accelerator, count, usual)
-    return best_layered_plan(training, name, accelerator, count, usual.rates)
+        return partial(best_plan, training, name, accelerator, calibration=usual)
+    return partial(best_layered_plan, LayeredPlans(training, name, accelerator, usual.rates))
 
 
 def _counts(wanted: str | None, capacity: int) -> list[int]:

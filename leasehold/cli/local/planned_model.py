@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: ``package.module:function``.
 _FUNCTION: Final = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<function>\w+)")
+
+_YAML: Final = frozenset({".yaml", ".yml"})
 
 
 def read_training(
@@ -48,7 +51,7 @@ def read_training(
     if not isinstance(document, dict):
         raise InputError(f"{file} is a {type(document).__name__}; it must be an object")
     name = file.parent.resolve().name if file.name == "config.json" else file.stem
-    if isinstance(document.get("layers"), list):
+    if "layers" in document or file.suffix.lower() in {*_YAML, ".csv"}:
         return _layered(document, name, str(file), batch, options)
     try:
         shape = read_config(document, name=name, sequence=sequence)
@@ -63,10 +66,10 @@ def _read(file: Path) -> Any:
     from traces.files import read_text  # noqa: PLC0415 - keeps the start quick
     from traces.yaml_file import read_yaml  # noqa: PLC0415 - keeps the start quick
 
-    if file.suffix in {".yaml", ".yml"}:
+    if file.suffix.lower() in _YAML:
         return read_yaml(file)
-    if file.suffix == ".csv":
-        return read_layer_table(read_text(file))
+    if file.suffix.lower() == ".csv":
+        return read_layer_table(read_text(file), place=str(file))
     try:
         return json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -81,15 +84,18 @@ def _trace(module: str, function: str) -> dict[str, Any]:
     if "" not in sys.path:
         sys.path.insert(0, "")  # the present folder, as for ``python -m``
     try:
-        make = getattr(importlib.import_module(module), function)
-        return describe_layers(make, name=function)
+        with contextlib.redirect_stdout(sys.stderr):  # ours is for the answer
+            make = getattr(importlib.import_module(module), function)
+            return describe_layers(make, name=function)
     except ModuleNotFoundError as error:
-        remedy = (
-            "pip install 'leasehold-scheduler[torch]'"
-            if error.name == "torch"
-            else "start in its folder"
-        )
+        remedy = "install it"
+        if error.name == "torch":
+            remedy = "pip install 'leasehold-scheduler[torch]'"
+        elif f"{module}.".startswith(f"{error.name}."):
+            remedy = "run the command in its folder"
         raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
+    except SystemExit as error:
+        raise InputError(f"{place} failed: it exits with {error.code}") from error
     except Exception as error:  # the function is the user's
         raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
 

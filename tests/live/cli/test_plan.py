@@ -210,6 +210,36 @@ def test_what_contradicts_the_layers_is_named(leasehold, tmp_path, more, said):
     assert said in ran.out + ran.err
 
 
+def test_two_cuts_of_one_plan_are_told_apart(leasehold, tmp_path):
+    layers = [
+        {"parameters": 4e9, "flops": 1e10, "kept_bytes": 0, "output_bytes": 1},
+        {"repeat": 4, "parameters": 1e8, "flops": 1e12, "kept_bytes": 0, "output_bytes": 1},
+        {"parameters": 1.2e9, "flops": 1e12, "kept_bytes": 0, "output_bytes": 1},
+    ]
+    (tmp_path / "cut.json").write_text(json.dumps({"layers": layers}))
+    (tmp_path / "npu.yaml").write_text(
+        "npu: {tflops: {fp32: 67}, memory_gb: 72.9, memory_gb_per_s: 3350, link_gb_per_s: 450,\n"
+        "  per_node: 8, network_gb_per_s: 50}\n"
+    )
+    more = ("--cluster", "npu:2", "--batch", 63, "--workers", 2, "--hardware", "npu.yaml")
+    ran = leasehold("plan", "cut.json", *more)
+    assert ran.code == 0, ran.err
+    assert "2 npu: stages of 2, 4 layers" in ran.out
+    assert "pp2 b1 with stages of 3, 3 layers would be fastest and needs 0.7 GB too much" in ran.out
+    (way,) = json.loads(leasehold("plan", "cut.json", *more, "--json").out)["ways"]
+    assert (way["stages"], way["unbounded_stages"]) == ([2, 4], [3, 3])
+
+
+def test_a_file_with_layers_is_never_taken_for_a_config(leasehold, tmp_path):
+    (tmp_path / "map.yaml").write_text("layers: {a: 1}\n")
+    (tmp_path / "LAYER.YAML").write_text("layer: []\n")
+    for name in ("map.yaml", "LAYER.YAML"):
+        ran = leasehold("plan", name, "--cluster", "t4:8", "--batch", 64)
+        assert ran.code == 2
+        assert "layer" in ran.err
+        assert "model_type" not in ran.err
+
+
 def test_a_name_that_is_twice_in_a_users_file_is_refused(plan, tmp_path):
     (tmp_path / "twice.yaml").write_text("npu: {}\nnpu: {}\n")
     ran = plan(GPT2, "--cluster", "npu:8", "--batch", 64, "--hardware", "twice.yaml")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from planner.plans.cost import Rates
 from planner.plans.hardware import read_hardware
 from planner.plans.layers import read_layer_table, read_layers
+from planner.plans.memory import RESERVE
 from planner.plans.plan import Plan
 from planner.plans.ranking import USABLE, best_layered_plan
 from planner.plans.stages import LayeredPlans, StagedPlan, cut, pipeline_times
@@ -46,7 +48,7 @@ def plans(measured=(), batch=32, layers=LAYERS):
 
 def best(count, measured=(), batch=32, **more):
     training = LayeredTraining(model=model(measured, **more), batch=batch, precision="fp32")
-    return best_layered_plan(training, "v100", V100, count, Rates())
+    return best_layered_plan(LayeredPlans(training, "v100", V100, Rates()), count)
 
 
 def test_entries_stand_for_as_many_layers_as_they_repeat():
@@ -97,34 +99,57 @@ def test_a_table_is_the_same_as_a_document():
     text = "name,repeat,parameters,flops,kept_bytes,output_bytes\n" + "".join(
         f"{one['name']},{one.get('repeat', '')},1e7,{one['flops']},4e7,1e6\n" for one in LAYERS
     )
-    document = read_layer_table(text)
+    document = read_layer_table(text, place="m.csv")
     read = read_layers(document, name="m", place="m.csv")
     assert np.array_equal(read.flops, model().flops)
     assert read.layers == 8
-    document = read_layer_table("parameters\nmany\n")
+    assert read_layer_table(text.replace("\n", "\r"), place="m.csv") == document
+    document = read_layer_table("parameters\nmany\n", place="m.csv")
     with pytest.raises(InputError, match=r"m.csv: layers\[0\].parameters is 'many'"):
         read_layers(document, name="m", place="m.csv")
+    for broken, said in (
+        ("a\n1,2\n", "m.csv:2: more cells"),
+        ("a\n" + "1" * 200_000, "m.csv:1: field"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read_layer_table(broken, place="m.csv")
 
 
 @given(
     st.lists(st.floats(0.0, 100.0), min_size=1, max_size=9),
     st.integers(1, 4),
-    st.lists(st.floats(0.5, 4.0), min_size=4, max_size=4),
+    st.lists(st.integers(1, 9), min_size=9, max_size=9),
 )
-def test_no_other_cut_has_a_cheaper_dearest_stage(costs, stages, weights):
+def test_no_other_cut_that_is_allowed_has_a_cheaper_dearest_stage(costs, stages, reaches):
     stages = min(stages, len(costs))
-    sums = np.concatenate(([0.0], np.cumsum(costs)))
-    prefixes = np.array(weights[:stages])[:, None] * sums
+
+    def spans(ends):
+        borders = [0, *ends, len(costs)]
+        return list(pairwise(borders))
 
     def dearest(ends):
-        borders = [0, *ends, len(costs)]
-        return max(prefixes[i, borders[i + 1]] - prefixes[i, borders[i]] for i in range(stages))
+        return max(sum(costs[begin:end]) for begin, end in spans(ends))
 
-    found = cut(prefixes)
+    def reach(stage, begin):  # monotone: later stages and later begins reach at least as far
+        return begin + max(reaches[: begin + stage + 1])
+
+    every = list(combinations(range(1, len(costs)), stages - 1))
+    found = cut(np.array(costs), stages)
     assert sum(found) == len(costs)
     assert min(found) >= 1
-    every = combinations(range(1, len(costs)), stages - 1)
     assert dearest(np.cumsum(found)[:-1].tolist()) == pytest.approx(min(map(dearest, every)))
+
+    allowed = [
+        ends
+        for ends in every
+        if all(end <= reach(i, begin) for i, (begin, end) in enumerate(spans(ends)))
+    ]
+    found = cut(np.array(costs), stages, reach)
+    assert bool(found) == bool(allowed)
+    if allowed:
+        ends = np.cumsum(found)[:-1].tolist()
+        assert tuple(ends) in allowed
+        assert dearest(ends) == pytest.approx(min(map(dearest, allowed)))
 
 
 def test_the_slowest_stage_sets_the_pace():
@@ -172,20 +197,56 @@ def test_every_plan_divides_what_it_splits():
         assert 32 % (one.plan.data * one.plan.microbatch) == 0
 
 
-def test_layers_are_cut_by_memory_if_time_needs_too_much():
-    # The last layers take most of the time and keep little.
-    layers = [
-        {"repeat": 6, "parameters": 1e6, "flops": 1e9, "kept_bytes": 1e9, "output_bytes": 1e6},
-        {"repeat": 2, "parameters": 1e6, "flops": 1e11, "kept_bytes": 1e8, "output_bytes": 1e6},
-    ]
-    of = plans(layers=layers, batch=8)
+#: The last layers take most of the time and keep little.
+LATE = [
+    {"repeat": 6, "parameters": 1e6, "flops": 1e9, "kept_bytes": 1e9, "output_bytes": 1e6},
+    {"repeat": 2, "parameters": 1e6, "flops": 1e11, "kept_bytes": 1e8, "output_bytes": 1e6},
+]
+
+
+@pytest.mark.parametrize(
+    ("usable", "stages"),
+    [
+        (16e9, [(7, 1)]),  # 12.2 GB on the first stage, which has two microbatches in flight
+        (11e9, [(7, 1), (5, 3)]),  # 10 GB: the fastest cut that fits
+        (9e9, [(7, 1), (4, 4)]),
+        (2e9, [(7, 1), (2, 6)]),  # none fits; 4.2 GB is the least
+    ],
+)
+def test_the_fastest_cut_that_fits_is_found(usable, stages):
     plan = Plan(pipeline=2, microbatch=1)
-    by_time, by_memory = (
-        [one.stages for one in of.enumerate(2, usable) if one.plan == plan]
-        for usable in (1e12, 1e9)
-    )
-    assert by_time == [(7, 1)]
-    assert by_memory == [(7, 1), (2, 6)]
+    found = plans(layers=LATE, batch=8).enumerate(2, usable + RESERVE)
+    assert [one.stages for one in found if one.plan == plan] == stages
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(recompute=True), Plan(data=4, zero=3)])
+@given(data=st.data())
+def test_memory_is_that_of_the_fullest_stage(plan, data):
+    sizes = st.floats(1e6, 1e8)
+    layers = [
+        {"parameters": data.draw(sizes), "kept_bytes": data.draw(sizes), "output_bytes": 1e6}
+        for _ in range(6)
+    ]
+    one = replace(plan, pipeline=2 if plan.data == 1 else 1)
+    first = data.draw(st.integers(1, 5)) if one.pipeline == 2 else 6
+    stages = (first, 6 - first) if one.pipeline == 2 else (6,)
+    staged = StagedPlan(plan=one, stages=stages)
+    totals = []
+    for i, (begin, end) in enumerate(((0, first), (first, 6))[: one.pipeline]):
+        params = [layer["parameters"] for layer in layers[begin:end]]
+        kept = [layer["kept_bytes"] for layer in layers[begin:end]]
+        total = 16 * sum(params) / one.data
+        if one.zero == 3:
+            total += 12 * max(params)
+        flight = one.pipeline - i
+        if one.recompute:
+            inputs = sum(1e6 for k in range(begin, end) if k)
+            total += flight * inputs + max(kept)
+        else:
+            total += flight * sum(kept)
+        totals.append(total)
+    found = plans(layers=layers, batch=8).memory([staged], reserve=0)
+    assert found.total[0] == pytest.approx(max(totals))
 
 
 def test_the_best_plan_fits_and_names_its_stages():
