@@ -116,6 +116,7 @@ def _plain(key: CatalogueKey) -> dict[str, Any]:
     values = asdict(key)
     for name in () if key.batch else ("batch", "learner"):
         del values[name]
-    if not key.mixed_gangs:
-        del values["mixed_gangs"]
+    for name in ("mixed_gangs", "model"):
+        if not values[name]:
+            del values[name]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

@@ -46,7 +46,9 @@ class Estimates(ConfigurationSource):
         self._rough = rough
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
-        """Return the ways in which a job could run alone."""
+        """Return the ways in which a job could run alone; none if they follow from its model."""
+        if key.model:
+            return ()
         size = len(cluster.type_names)
         return tuple(
             Configuration(

@@ -37,27 +37,22 @@ def read_training(
     Raises:
         InputError: the file cannot be used, or says something else than the arguments.
     """
-    from planner.plans.hugging_face import read_config  # noqa: PLC0415 - keeps the start quick
-    from planner.plans.training import Training  # noqa: PLC0415 - keeps the start quick
+    from planner.plans.document import read_model  # noqa: PLC0415 - keeps the start quick
 
-    options = {"sequence": sequence, "precision": precision}
+    options = {"batch": batch, "sequence": sequence, "precision": precision}
     path = Path(model)
     traced = None if path.exists() else _FUNCTION.fullmatch(model)
     if traced:
         document = _trace(traced["module"], traced["function"])
-        return _layered(document, model, model, batch, options)
+        return read_model(_with(document, options, model), name=model, place=model)
     file = path / "config.json" if path.is_dir() else path
     document = _read(file)
     if not isinstance(document, dict):
         raise InputError(f"{file} is a {type(document).__name__}; it must be an object")
     name = file.parent.resolve().name if file.name == "config.json" else file.stem
-    if "layers" in document or file.suffix.lower() in {*_YAML, ".csv"}:
-        return _layered(document, name, str(file), batch, options)
-    try:
-        shape = read_config(document, name=name, sequence=sequence)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
-    return Training(model=shape, batch=batch, precision=precision or "fp16")
+    if "layers" not in document and file.suffix.lower() not in {*_YAML, ".csv"}:
+        document = {"config": document}
+    return read_model(_with(document, options, str(file)), name=name, place=str(file))
 
 
 def _read(file: Path) -> Any:
@@ -100,21 +95,16 @@ def _trace(module: str, function: str) -> dict[str, Any]:
         raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
 
 
-def _layered(
-    document: dict[str, Any], name: str, place: str, batch: int, wanted: dict[str, Any]
-) -> LayeredTraining:
-    """Return a list of layers and its step; options say only what the file leaves out."""
-    from planner.plans.layers import read_layers  # noqa: PLC0415 - keeps the start quick
-    from planner.plans.training import LayeredTraining  # noqa: PLC0415 - keeps the start quick
+def _with(document: dict[str, Any], options: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return a document with options that say what it leaves out.
 
-    for field, value in wanted.items():
-        if value is None:
-            continue
+    Raises:
+        InputError: the document says something else than an option.
+    """
+    given = {field: value for field, value in options.items() if value is not None}
+    for field, value in given.items():
         if document.get(field, value) != value:
             raise InputError(
-                f"--{field} is {value!r}, but the layers of {place} are for {document[field]!r}; "
-                f"leave --{field} out"
+                f"--{field} is {value!r}, but {place} is for {document[field]!r}; leave it out"
             )
-        document = document | {field: value}
-    model = read_layers(document, name=name, place=place)
-    return LayeredTraining(model=model, batch=batch, precision=model.precision)
+    return document | given

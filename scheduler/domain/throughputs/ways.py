@@ -65,6 +65,7 @@ class CatalogueKey:
         learner: distinguishes jobs with variable batches, since each has its own noise of
             gradients. A later job may have that of a job that has ended.
         mixed_gangs: whether it may run on workers of two types at once.
+        model: the job's model and step as JSON, if its ways follow from them; else empty.
     """
 
     job_type: str
@@ -75,6 +76,7 @@ class CatalogueKey:
     batch: tuple[int, ...] = ()
     learner: str = ""
     mixed_gangs: bool = False
+    model: str = ""
 
     @classmethod
     def of(cls, spec: JobSpec, learner: str = "") -> CatalogueKey:

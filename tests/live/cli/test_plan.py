@@ -199,7 +199,7 @@ def test_stages_of_unlike_sizes_are_shown(leasehold, tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--precision", "fp16"), "--precision is 'fp16', but the layers of mine.json are for"),
+        (("--precision", "fp16"), "--precision is 'fp16', but mine.json is for 'fp32'"),
         (("--cluster", "t4:3", "--batch", 2), "cannot be split evenly over 3 workers; measured"),
     ],
 )

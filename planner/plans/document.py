@@ -1,0 +1,78 @@
+"""A model and its step as one document, as jobs give it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from planner.plans.hugging_face import read_config
+from planner.plans.layers import read_layers
+from planner.plans.training import LayeredTraining, Training
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Precision of a model that is a ``config.json``.
+USUAL_PRECISION: Final = "fp16"
+
+
+class ModelDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model and its step: a ``config.json``, or a list of layers.
+
+    Attributes:
+        name: of the model.
+        batch: samples of a step, of all workers together.
+        sequence: tokens of a sample; None: what the model says.
+        precision: of the products of matrices; None: what the model says.
+        config: a ``config.json`` for Hugging Face Transformers.
+        layers: see ``planner.plans.layers.Layer``.
+        measured: see ``planner.plans.layers.MeasuredLayers``.
+    """
+
+    name: str = ""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=2**24)] | None = None
+    precision: str | None = None
+    config: dict[str, Any] | None = None
+    layers: list[Any] | None = None
+    measured: list[Any] | None = None
+
+
+def read_model(document: Any, *, name: str, place: str) -> Training | LayeredTraining:
+    """Return a model and its step.
+
+    Args:
+        document: plain values of JSON with the attributes of ``ModelDocument``.
+        name: of the model, unless the document has one.
+        place: where the document is, for messages.
+
+    Raises:
+        InputError: a value cannot be used.
+    """
+    try:
+        found = msgspec.convert(document, ModelDocument, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{place}: {error}") from error
+    if (found.config is None) == (found.layers is None):
+        raise InputError(f"{place} needs config or layers, and not both")
+    name = found.name or name
+    if found.config is not None:
+        if found.measured is not None:
+            raise InputError(f"{place}: measured belongs to layers; this model is a config")
+        try:
+            shape = read_config(found.config, name=name, sequence=found.sequence)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from error
+        return Training(
+            model=shape, batch=found.batch, precision=found.precision or USUAL_PRECISION
+        )
+    model = read_layers(_given(found), name=name, place=place)
+    return LayeredTraining(model=model, batch=found.batch, precision=model.precision)
+
+
+def _given(found: ModelDocument) -> Mapping[str, Any]:
+    """Return the part of a document that describes layers."""
+    values = {key: getattr(found, key) for key in ("sequence", "precision", "layers", "measured")}
+    return {key: value for key, value in values.items() if value is not None}
