@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
@@ -27,6 +28,7 @@ from scheduler.errors import (
     UnreachableError,
 )
 from scheduler.views.job_documents import check_values, error_of_mistakes
+from scheduler.views.times import format_when
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -384,7 +386,8 @@ def _try(
 
 def _tried(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if len(jobs) == 1:
-        return [{"index": 0, "fit": service.dry_run(**_form(jobs[0])), "error": None}]
+        fit = service.dry_run(forecast=True, **_form(jobs[0]))
+        return [{"index": 0, "fit": fit, "error": None}]
     items: list[dict[str, Any]] = []
     for batch in _batches(jobs):
         found = service.dry_run_all([_form(job) for job in batch])
@@ -418,6 +421,15 @@ def _show_pods(items: list[dict[str, Any]]) -> None:
 def _show_fit(name: str, fit: dict[str, Any]) -> None:
     verdict = "fits" if fit["fits"] else "does not fit"
     print_shown(f"{name} {verdict}: {fit['message']}")
+    now_s = time.time()
+    facts = (
+        ("starts", format_when(fit.get("starts_s"), now_s)),
+        ("completes", format_when(fit.get("completes_s"), now_s)),
+        ("forecast", fit.get("forecast", "")),  # an older server makes none
+    )
+    for label, value in facts:
+        if value:
+            print_shown(f"  {label + ':':<11}{value}")
     if fit["configurations"]:
         headings = (
             "worker type", ">workers", ">steps/s", "source", ">in service", ">idle", "",

@@ -233,6 +233,10 @@ def test_a_dry_run_tells_where_it_could_run_and_submits_nothing(scheduler, lease
     assert ran.code == 0
     assert "work fits" in ran.out
     assert "v100" in ran.out
+    ran = leasehold("submit", "--dry-run", "--duration", "1h", "--", "./work")
+    assert re.search(r"^  starts: +\S.*\n(  .*\n)*  forecast: +by a replay", ran.out, re.MULTILINE)
+    ran = leasehold("submit", "--dry-run", "--duration", "1h", "--json", "--", "./work")
+    assert json.loads(ran.out)["jobs"][0]["fit"]["starts_s"] > 0
     ran = leasehold("submit", "--dry-run", "--workers", "9", "--json", "--", "./work")
     assert ran.code == 6
     assert json.loads(ran.out)["jobs"][0]["fit"]["fits"] is False
