@@ -9,7 +9,7 @@ copy.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
 
 #: Halvings of the bound of a cut.
-_HALVINGS: Final = 40
+_HALVINGS: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,8 @@ class LayeredPlans:
                 plan=plan, stages=self._cut_by_time(plan.tensor, plan.microbatch, plan.pipeline)
             )
             found.append(by_time)
-            if plan.pipeline > 1 and self.memory([by_time]).total[0] > usable:
+            has_others = 1 < plan.pipeline < self.training.model.layers
+            if has_others and self.memory([by_time]).total[0] > usable:
                 found.append(StagedPlan(plan=plan, stages=self._cut_by_memory(plan, usable)))
         return found
 
@@ -265,50 +266,63 @@ class LayeredPlans:
 
     def _cut_by_memory(self, plan: Plan, usable: float) -> tuple[int, ...]:
         """Return the fastest cut that fits, or the emptiest if none does."""
-        times = self.times(plan.tensor, plan.microbatch)
         flight = self._in_flight(plan)
 
+        @cache
+        def memory_from(begin: int) -> tuple[FloatArray, FloatArray]:
+            """Return the bytes of a stage for each end, without and for a microbatch in flight."""
+            *fixed, each = self._uses(
+                plan,
+                lambda x: np.cumsum(x[begin:]),
+                lambda x: np.maximum.accumulate(x[begin:]),
+            )
+            return np.asarray(sum(fixed)), each
+
         def reach(bound: float, stage: int, begin: int) -> int:
-            memory = self._memory_from(plan, begin, float(flight[stage]))
-            return begin + int(np.searchsorted(memory, bound, side="right"))
+            fixed, each = memory_from(begin)
+            return begin + int(np.searchsorted(fixed + flight[stage] * each, bound, side="right"))
 
         def emptiest(bound: float) -> tuple[int, ...]:
             return _fill(self.training.model.layers, plan.pipeline, partial(reach, bound))
 
         if emptiest(usable - RESERVE):
+            times = self.times(plan.tensor, plan.microbatch)
             passes_s = times.forward_s + times.backward_s
-            return cut(passes_s, plan.pipeline, partial(reach, usable - RESERVE))
-        return _least_bound(emptiest, 0.0, float(self._memory_from(plan, 0, float(flight[0]))[-1]))
+            return cut(passes_s, plan.pipeline, cache(partial(reach, usable - RESERVE)))
+        fixed, each = memory_from(0)
+        return _least_bound(emptiest, 0.0, float((fixed + flight[0] * each)[-1]))
 
-    def _memory_from(self, plan: Plan, begin: int, flight: float) -> FloatArray:
-        """Return the bytes of a stage that begins with a layer, for each of its possible ends."""
-        return np.asarray(sum(self._uses(plan, begin, flight)))
+    def _uses(
+        self,
+        plan: Plan,
+        sums: Callable[[FloatArray], FloatArray],
+        largest: Callable[[FloatArray], FloatArray],
+    ) -> tuple[FloatArray, ...]:
+        """Return (S,) bytes of S stages by use.
 
-    def _uses(self, plan: Plan, begin: int, flight: float) -> tuple[FloatArray, ...]:
-        """Return weights, gradients, optimiser and activations of a stage, for each possible end.
+        The uses are weights, gradients, optimiser, activations that do not depend on the
+        microbatches in flight, and those of one of these.
 
         Args:
             plan: the split.
-            begin: the first layer of the stage.
-            flight: microbatches that it has in flight.
+            sums: (L,) figures of the layers -> (S,) their sums.
+            largest: (L,) figures of the layers -> (S,) the largest ones.
         """
         training, times = self.training, self.times(plan.tensor, plan.microbatch)
         share = [plan.data if plan.zero >= stage else 1 for stage in (1, 2, 3)]
         size = training.number_bytes
-        parameters = np.cumsum(times.parameters[begin:])
+        parameters, layer = sums(times.parameters), largest(times.parameters)
         # Shared weights of a layer and of the next one are gathered whole, and gradients of a layer
         # are whole until they are added.
-        largest = np.maximum.accumulate(times.parameters[begin:])
-        weights = size / share[2] * parameters + (2 * size if plan.zero == 3 else 0) * largest
-        gradients = size / share[1] * parameters + (size if plan.zero >= 2 else 0) * largest
-        kept = plan.microbatch * times.kept_bytes[begin:]
+        weights = size / share[2] * parameters + (2 * size if plan.zero == 3 else 0) * layer
+        gradients = size / share[1] * parameters + (size if plan.zero >= 2 else 0) * layer
+        kept = plan.microbatch * times.kept_bytes
         if plan.recompute:  # inputs are kept, and the layer that is computed again
-            inputs = np.concatenate(([0.0], training.model.output_bytes[:-1]))[begin:]
-            again = np.maximum.accumulate(kept)
-            activations = flight * np.cumsum(plan.microbatch * inputs) + again
+            inputs = np.concatenate(([0.0], training.model.output_bytes[:-1]))
+            once, each = largest(kept), plan.microbatch * sums(inputs)
         else:
-            activations = flight * np.cumsum(kept)
-        return weights, gradients, training.optimiser_bytes / share[0] * parameters, activations
+            once, each = np.zeros(len(layer)), sums(kept)
+        return weights, gradients, training.optimiser_bytes / share[0] * parameters, once, each
 
     def _microbatches(self, plan: Plan) -> int:
         return self.training.batch // (plan.data * plan.microbatch)
@@ -378,10 +392,13 @@ class LayeredPlans:
             host=np.zeros(len(staged)),
         )
 
-    def _fullest(self, staged: StagedPlan) -> tuple[float, ...]:
-        flight = self._in_flight(staged.plan)
-        stages = [
-            [float(use[count - 1]) for use in self._uses(staged.plan, int(begin), float(flight[i]))]
-            for i, (begin, count) in enumerate(zip(_begins(staged), staged.stages, strict=True))
-        ]
-        return tuple(max(stages, key=sum))
+    def _fullest(self, staged: StagedPlan) -> FloatArray:
+        """Return (4,) uses of the fullest stage."""
+        begins = _begins(staged)
+        *fixed, once, each = self._uses(
+            staged.plan,
+            lambda x: np.add.reduceat(x, begins),
+            lambda x: np.maximum.reduceat(x, begins),
+        )
+        stages = np.array([*fixed, once + self._in_flight(staged.plan) * each])
+        return np.asarray(stages[:, stages.sum(axis=0).argmax()])
