@@ -28,17 +28,20 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughputs.ways import CatalogueKey
 
-#: Doubt of a predicted throughput, without any measurement and with some on the worker type.
-_PREDICTED, _CORRECTED = 0.3, 0.15
-#: Models whose plans are remembered.
-_REMEMBERED: Final = 4096
+#: Standard deviation of the logarithm of a predicted throughput: without any measurement, and with
+#: some on the worker type.
+_PREDICTED: Final = 0.3
+_CORRECTED: Final = 0.15
+#: Plans that are remembered, and planners.
+_PLANS: Final = 4096
+_PLANNERS: Final = 64
 
 
 class Planned(ConfigurationSource):
     """The fastest plan that fits, for each worker type and count of a job that gives its model.
 
-    Predicted throughputs are corrected by measured ones: by the mean ratio of measured to predicted
-    steps/s of the job type on the worker type. A count that was measured has its own figure.
+    Predicted throughputs are corrected by the geometric mean of measured over predicted steps/s of
+    the job type on the worker type. A count that was measured has its own figure.
 
     Args:
         estimator: measured throughputs of jobs.
@@ -48,8 +51,8 @@ class Planned(ConfigurationSource):
     def __init__(self, estimator: Estimator, hardware: Hardware | None = None) -> None:
         self._estimator = estimator
         self._hardware = hardware or read_hardware()
-        self._plan = lru_cache(maxsize=_REMEMBERED)(self._plan_once)
-        self._planner = lru_cache(maxsize=_REMEMBERED)(self._planner_once)
+        self._plan = lru_cache(maxsize=_PLANS)(self._plan_once)
+        self._planner = lru_cache(maxsize=_PLANNERS)(self._planner_once)
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
         """Return the plans of a job; none if it gives no model."""
@@ -99,14 +102,14 @@ class Planned(ConfigurationSource):
         ]
 
     def _measured(self, key: CatalogueKey, plan: BestPlan) -> tuple[float, float] | None:
-        """Return measured steps/s of a plan that runs, and their doubt; None without any."""
+        """Return steps/s of a plan that ran, and their doubt; None if it did not run."""
         own = self._estimator.own(key.job_type, plan.workers, plan.worker_type)
         if own is None or own.measured is None or not plan.fits:
             return None
-        return own.measured, own.relative_deviation
+        return own.steps_per_s, own.relative_deviation
 
     def _ratio(self, key: CatalogueKey, plans: list[BestPlan]) -> float | None:
-        """Return the mean ratio of measured to predicted steps/s; None without a measurement."""
+        """Return the mean of measured over predicted steps/s; None without a measurement."""
         found = [(self._measured(key, plan), plan.step_s) for plan in plans]
         logs = [np.log(measured[0] * step_s) for measured, step_s in found if measured]
         return float(np.exp(np.mean(logs))) if logs else None

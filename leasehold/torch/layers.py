@@ -42,10 +42,12 @@ def describe_layers(
             arguments or a dictionary of named ones. It is called with ``meta`` as the default
             device.
         name: of the model; by default the class of the module.
-        sequence: tokens of a sample; by default the second size of an input of whole numbers, or 1.
+        sequence: tokens of a sample; by default those of the first input of whole numbers with
+            two sizes, or 1.
 
     Raises:
-        ValueError: the module cannot be traced, or the inputs are not of one sample.
+        ValueError: the module cannot be traced, the inputs are not of one sample, or plans do not
+            know the precision.
     """
     torch = importlib.import_module("torch")
     with torch.device("meta"):
@@ -56,17 +58,18 @@ def describe_layers(
             raise ValueError("the function must return a module and the inputs of one sample")
         module, inputs = made
         tensors = list(_tensors(torch, inputs))
-        whole = [one for one in tensors if one.dim()]
-        if not tensors or any(one.shape[0] != 1 or not one.numel() for one in whole):
+        sized = [one for one in tensors if one.dim()]
+        if not tensors or any(one.shape[0] != 1 or not one.numel() for one in sized):
             shapes = [tuple(one.shape) for one in tensors]
             raise ValueError(
-                f"the inputs have the shapes {shapes}; give one sample: a first size of 1"
+                f"the inputs have the shapes {shapes}; give one sample: a first size of 1, and no "
+                "size of 0"
             )
         trace = _Trace(torch, module.to("meta"))
         trace.run(inputs)
     if sequence is None:
-        whole = [one for one in tensors if one.dtype in {torch.int32, torch.int64}]
-        sequence = next((one.shape[1] for one in whole if one.dim() == 2), 1)
+        tokens = [one for one in tensors if one.dtype in {torch.int32, torch.int64}]
+        sequence = next((one.shape[1] for one in tokens if one.dim() == 2), 1)
     return {
         "name": name or type(module).__name__,
         "sequence": sequence,

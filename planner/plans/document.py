@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from planner.plans.hugging_face import read_config
-from planner.plans.layers import read_layers
+from planner.plans.layers import convert_document, read_layers
 from planner.plans.training import LayeredTraining, Training
 from scheduler.errors import InputError
 
@@ -24,8 +24,8 @@ class ModelDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         name: of the model.
         batch: samples of a step, of all workers together.
-        sequence: tokens of a sample; None: what the model says.
-        precision: of the products of matrices; None: what the model says.
+        sequence: tokens of a sample; by default what the model says.
+        precision: of the products of matrices; by default that of the layers, fp16 of a config.
         config: a ``config.json`` for Hugging Face Transformers.
         layers: see ``planner.plans.layers.Layer``.
         measured: see ``planner.plans.layers.MeasuredLayers``.
@@ -51,12 +51,11 @@ def read_model(document: Any, *, name: str, place: str) -> Training | LayeredTra
     Raises:
         InputError: a value cannot be used.
     """
-    try:
-        found = msgspec.convert(document, ModelDocument, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{place}: {error}") from error
-    if (found.config is None) == (found.layers is None):
-        raise InputError(f"{place} needs config or layers, and not both")
+    found = convert_document(document, ModelDocument, place)
+    if found.config is None and found.layers is None:
+        raise InputError(f"{place} has neither config nor layers")
+    if found.config is not None and found.layers is not None:
+        raise InputError(f"{place} has both config and layers; leave one out")
     name = found.name or name
     if found.config is not None:
         if found.measured is not None:

@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import FloatArray
 
-#: Layers of a model; cutting it into stages takes time that grows with their square.
+#: Layers of a model; the time of cutting it into stages grows with layers times stages.
 MOST_LAYERS: Final = 512
 
+_Form = TypeVar("_Form", bound=msgspec.Struct)
 _Size = Annotated[float, msgspec.Meta(ge=0, lt=1e18)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e6)]
@@ -147,7 +148,7 @@ def read_layers(document: Any, *, name: str, place: str) -> LayeredModel:
     Raises:
         InputError: a value cannot be used.
     """
-    found = _convert(document, place)
+    found = convert_document(document, _Document, place)
     repeats = [one.repeat for one in found.layers]
     if sum(repeats) > MOST_LAYERS:
         raise InputError(f"{place}: layers are {sum(repeats)}; there may be {MOST_LAYERS}")
@@ -217,10 +218,15 @@ def _check_lengths(one: MeasuredLayers, entries: int, place: str) -> None:
             )
 
 
-def _convert(document: Any, place: str) -> _Document:
+def convert_document(document: Any, form: type[_Form], place: str) -> _Form:
+    """Return a document as a struct.
+
+    Raises:
+        InputError: a value cannot be used; the message names field and value.
+    """
     try:
         # Texts become numbers: cells of CSV, and 1e6, which is a text in YAML 1.1.
-        return msgspec.convert(document, _Document, strict=False)
+        return msgspec.convert(document, form, strict=False)
     except msgspec.ValidationError as error:
         said, _, path = str(error).partition(" - at `$.")
         field = path.rstrip("`")

@@ -41,7 +41,8 @@ class BestPlan:
         memory: bytes of the fullest worker by use; see ``Memory``.
         host_memory: bytes of the host's memory for it.
         lacking: bytes that the plan needs beyond the usable memory; 0 if it fits.
-        unbounded: the plan that would be fastest if memory were no bound; None if it is ``plan``.
+        unbounded: the plan that would be fastest if memory were no bound, maybe ``plan`` with other
+            stages; None if no plan is faster.
         unbounded_stages: numbers of layers of its stages, if the model is a list of layers.
         unbounded_step_s: seconds of its step.
         unbounded_lacking: bytes that it needs beyond the usable memory.

@@ -141,6 +141,11 @@ def _least_bound(
     return best
 
 
+def _passes_s(times: LayerTimes, *, recompute: bool) -> FloatArray:
+    """Return (L,) seconds of both passes of a microbatch."""
+    return times.forward_s * (1 + recompute) + times.backward_s
+
+
 def _begins(staged: StagedPlan) -> IntArray:
     """Return (p,) the first layer of each stage."""
     return np.concatenate(([0], np.cumsum(staged.stages)[:-1])).astype(np.int64)
@@ -216,9 +221,9 @@ class LayeredPlans:
     def enumerate(self, workers: int, usable: float) -> list[StagedPlan]:
         """Return the plans on some workers.
 
-        Layers are cut so that the slowest stage is fast. If that needs too much memory, they are
-        cut so among the cuts that fit; if none fits, so that the fullest stage is as empty as
-        possible.
+        Layers are cut so that the slowest stage is as fast as possible. If that needs too much
+        memory, the fastest cut that fits is taken. If none fits, the cut with the emptiest fullest
+        stage is taken.
 
         Args:
             workers: their number.
@@ -227,7 +232,10 @@ class LayeredPlans:
         found = []
         for plan in self._plans(workers):
             by_time = StagedPlan(
-                plan=plan, stages=self._cut_by_time(plan.tensor, plan.microbatch, plan.pipeline)
+                plan=plan,
+                stages=self._cut_by_time(
+                    plan.tensor, plan.microbatch, plan.pipeline, plan.recompute
+                ),
             )
             found.append(by_time)
             has_others = 1 < plan.pipeline < self.training.model.layers
@@ -260,9 +268,10 @@ class LayeredPlans:
                     )
         return found
 
-    def _cut_by_time_once(self, tensor: int, microbatch: int, pipeline: int) -> tuple[int, ...]:
-        times = self.times(tensor, microbatch)
-        return cut(times.forward_s + times.backward_s, pipeline)
+    def _cut_by_time_once(
+        self, tensor: int, microbatch: int, pipeline: int, recompute: bool
+    ) -> tuple[int, ...]:
+        return cut(_passes_s(self.times(tensor, microbatch), recompute=recompute), pipeline)
 
     def _cut_by_memory(self, plan: Plan, usable: float) -> tuple[int, ...]:
         """Return the fastest cut that fits, or the emptiest if none does."""
@@ -287,7 +296,7 @@ class LayeredPlans:
 
         if emptiest(usable - RESERVE):
             times = self.times(plan.tensor, plan.microbatch)
-            passes_s = times.forward_s + times.backward_s
+            passes_s = _passes_s(times, recompute=plan.recompute)
             return cut(passes_s, plan.pipeline, cache(partial(reach, usable - RESERVE)))
         fixed, each = memory_from(0)
         return _least_bound(emptiest, 0.0, float((fixed + flight[0] * each)[-1]))
@@ -300,8 +309,8 @@ class LayeredPlans:
     ) -> tuple[FloatArray, ...]:
         """Return (S,) bytes of S stages by use.
 
-        The uses are weights, gradients, optimiser, activations that do not depend on the
-        microbatches in flight, and those of one of these.
+        The uses are weights, gradients, optimiser, activations that are kept once, and activations
+        of each microbatch in flight.
 
         Args:
             plan: the split.
@@ -373,7 +382,7 @@ class LayeredPlans:
         plan, begins = staged.plan, _begins(staged)
         m = self._microbatches(plan)
         times = self.times(plan.tensor, plan.microbatch)
-        passes_s = times.forward_s * (1 + plan.recompute) + times.backward_s
+        passes_s = _passes_s(times, recompute=plan.recompute)
         parameters = np.add.reduceat(times.parameters, begins)
         # Gradients of each microbatch but the first are added to those before.
         added = 3 * self.training.number_bytes * parameters * (m - 1) / m

@@ -176,7 +176,7 @@ def test_a_function_is_planned_from_the_command_line(tmp_path):
     for model, said in [
         ("models:broken", "models:broken failed: KeyError: 'size'"),
         ("models:none", "has no attribute 'none'"),
-        ("models:leaving", "models:leaving failed: it exits with 0"),
+        ("models:leaving", "models:leaving ends the process; it must return a module"),
         ("models:lacking", "there is no module 'no_such_library'; install it"),
         ("no_models:mlp", "there is no module 'no_models'; run the command in its folder"),
     ]:

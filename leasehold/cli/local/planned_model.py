@@ -50,7 +50,7 @@ def read_training(
     if not isinstance(document, dict):
         raise InputError(f"{file} is a {type(document).__name__}; it must be an object")
     name = file.parent.resolve().name if file.name == "config.json" else file.stem
-    if "layers" not in document and file.suffix.lower() not in {*_YAML, ".csv"}:
+    if "model_type" in document:  # the file is a config.json itself
         document = {"config": document}
     return read_model(_with(document, options, str(file)), name=name, place=str(file))
 
@@ -79,7 +79,7 @@ def _trace(module: str, function: str) -> dict[str, Any]:
     if "" not in sys.path:
         sys.path.insert(0, "")  # the present folder, as for ``python -m``
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # ours is for the answer
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
             make = getattr(importlib.import_module(module), function)
             return describe_layers(make, name=function)
     except ModuleNotFoundError as error:
@@ -90,21 +90,24 @@ def _trace(module: str, function: str) -> dict[str, Any]:
             remedy = "run the command in its folder"
         raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
     except SystemExit as error:
-        raise InputError(f"{place} failed: it exits with {error.code}") from error
+        raise InputError(
+            f"{place} ends the process; it must return a module and its inputs"
+        ) from error
     except Exception as error:  # the function is the user's
         raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
 
 
 def _with(document: dict[str, Any], options: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return a document with options that say what it leaves out.
+    """Return a document with the batch, and options that say what it leaves out.
 
     Raises:
         InputError: the document says something else than an option.
     """
     given = {field: value for field, value in options.items() if value is not None}
-    for field, value in given.items():
-        if document.get(field, value) != value:
+    for field in given.keys() & {"sequence", "precision"}:
+        said = document.get(field)
+        if said is not None and str(said) != str(given[field]):
             raise InputError(
-                f"--{field} is {value!r}, but {place} is for {document[field]!r}; leave it out"
+                f"--{field} is {given[field]!r}, but {place} is for {said!r}; leave it out"
             )
     return document | given

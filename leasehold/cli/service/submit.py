@@ -190,7 +190,7 @@ def _further_mistakes(
     """Return the scheduler's complaints about jobs beside those found here."""
     service.wording = wordings[0]
     try:
-        items = _tried(service, jobs)
+        items = _tried(service, jobs, forecast=False)
     except InputError as error:
         return list(getattr(error, "__notes__", ())) or [str(error)]
     except LeaseholdError:  # the user must fix the faults found here first
@@ -368,7 +368,7 @@ def _try(
     Raises:
         typer.Exit: some job could not run.
     """
-    items = _tried(service, jobs)
+    items = _tried(service, jobs, forecast=not pods)
     if pods:
         _show_pods(items)
     elif as_json:
@@ -384,9 +384,11 @@ def _try(
         raise typer.Exit(max(codes) if len(codes) == len(items) else exit_codes.FAILED)
 
 
-def _tried(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _tried(
+    service: ServiceClient, jobs: list[dict[str, Any]], *, forecast: bool
+) -> list[dict[str, Any]]:
     if len(jobs) == 1:
-        fit = service.dry_run(forecast=True, **_form(jobs[0]))
+        fit = service.dry_run(forecast=forecast, **_form(jobs[0]))
         return [{"index": 0, "fit": fit, "error": None}]
     items: list[dict[str, Any]] = []
     for batch in _batches(jobs):
@@ -421,9 +423,9 @@ def _show_pods(items: list[dict[str, Any]]) -> None:
 def _show_fit(name: str, fit: dict[str, Any]) -> None:
     verdict = "fits" if fit["fits"] else "does not fit"
     print_shown(f"{name} {verdict}: {fit['message']}")
-    now_s = time.time()
+    now_s, starts_s = time.time(), fit.get("starts_s")
     facts = (
-        ("starts", format_when(fit.get("starts_s"), now_s)),
+        ("starts", "now" if starts_s and starts_s <= now_s + 1 else format_when(starts_s, now_s)),
         ("completes", format_when(fit.get("completes_s"), now_s)),
         ("forecast", fit.get("forecast", "")),  # an older server makes none
     )

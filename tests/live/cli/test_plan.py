@@ -240,6 +240,20 @@ def test_a_file_with_layers_is_never_taken_for_a_config(leasehold, tmp_path):
         assert "model_type" not in ran.err
 
 
+def test_json_and_yaml_of_one_content_are_one_model(leasehold, tmp_path):
+    documents = {"plain": GPT2, "whole": {"batch": 8, "config": GPT2}}
+    answers = []
+    for name, document in documents.items():
+        for suffix in ("json", "yaml"):
+            (tmp_path / f"{name}.{suffix}").write_text(json.dumps(document))
+            ran = leasehold(
+                "plan", f"{name}.{suffix}", "--cluster", "t4:1", "--batch", 64, "--json"
+            )
+            assert ran.code == 0, ran.err
+            answers.append(json.loads(ran.out)["ways"])
+    assert all(one == answers[0] for one in answers)
+
+
 def test_a_name_that_is_twice_in_a_users_file_is_refused(plan, tmp_path):
     (tmp_path / "twice.yaml").write_text("npu: {}\nnpu: {}\n")
     ran = plan(GPT2, "--cluster", "npu:8", "--batch", 64, "--hardware", "twice.yaml")

@@ -219,6 +219,14 @@ def test_the_fastest_cut_that_fits_is_found(usable, stages):
     assert [one.stages for one in found if one.plan == plan] == stages
 
 
+def test_a_cut_counts_the_second_forward_pass():
+    measured = TIMES | {"microbatch": 1, "forward_s": [3, 1, 1], "backward_s": [0, 2, 2]}
+    layers = [SIZES, SIZES | {"repeat": 3}, SIZES]
+    found = plans([measured], layers=layers).enumerate(2, 1e12)
+    stages = {one.plan.recompute: one.stages for one in found if one.plan.pipeline == 2}
+    assert stages == {False: (3, 2), True: (2, 3)}
+
+
 @pytest.mark.parametrize("plan", [Plan(), Plan(recompute=True), Plan(data=4, zero=3)])
 @given(data=st.data())
 def test_memory_is_that_of_the_fullest_stage(plan, data):
