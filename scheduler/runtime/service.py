@@ -299,10 +299,17 @@ class LiveService(ClusterAdmin):
                 raise _renewed(self._keeper.failure)
             if self._problem in _NOT_READY:
                 raise StartingError(self._problem)
-            leader = self._keeper.leader_address
-            # Before it leads again, a restarted leader finds its own earlier self as the leader.
-            raise NotLeadingError("" if leader == self._keeper.address else leader)
+            raise NotLeadingError(self._leader_elsewhere)
         return self._driver
+
+    @property
+    def _leader_elsewhere(self) -> str:
+        """The address of another process that leads; empty if none is known.
+
+        The database names this process while it recovers, and its earlier self after a restart.
+        """
+        leader = self._keeper.leader_address
+        return "" if leader == self._keeper.address else leader
 
     @property
     def _view(self) -> PublishedState:
@@ -580,7 +587,7 @@ class LiveService(ClusterAdmin):
 
     def leader_known(self) -> bool:
         """Return whether agents' requests find a leader: this process, or a known one."""
-        return self._driver is not None or bool(self._keeper.leader_address)
+        return self._driver is not None or bool(self._leader_elsewhere)
 
     def health(self) -> Health:
         """Return the daemon's health."""
@@ -598,7 +605,7 @@ class LiveService(ClusterAdmin):
         return Health(
             ready=own not in _NOT_READY and not away and not cold,
             leading=leading,
-            leader_address=self._keeper.leader_address,
+            leader_address=self._keeper.leader_address if leading else self._leader_elsewhere,
             problems=tuple(
                 problem
                 for problem in (own, self._failed_turn, away, cold, policy, clock)

@@ -33,6 +33,7 @@ from scheduler.runtime import service as service_module
 from scheduler.runtime.driver import driver as driver_module
 from scheduler.runtime.driver import restart_driver
 from scheduler.runtime.driver.snapshots import recover_state
+from scheduler.runtime.driver.takeover import Takeover
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.protocol import Snapshot
@@ -68,6 +69,32 @@ async def stop(*tasks):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_scheduler_that_recovers_names_no_leader(tmp_path, monkeypatch):
+    # The database names it as soon as it has the lead, before it can answer.
+    async def story():
+        one = make(MemoryStore(), tmp_path, ttl_s=60.0)
+        seen = []
+        take_over = Takeover.driver
+
+        async def slow(takeover, token, suspects):
+            health = one.health()
+            seen.append((health.leading, health.leader_address, one.leader_known()))
+            with pytest.raises(StartingError, match="recovering"):
+                one.nodes()
+            return await take_over(takeover, token, suspects)
+
+        monkeypatch.setattr(Takeover, "driver", slow)
+        task = asyncio.create_task(one.run())
+        await until(lambda: one.health().leading)
+        assert seen == [(False, "", False)]
+        assert one.health().leader_address == "http://one"
+        assert one.leader_known()
+        await stop(task)
+        await one.stop()
+
+    asyncio.run(story())
 
 
 def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
