@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler.domain.jobs.spec import digest_of_model
 from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.errors import InputError
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from scheduler.domain.jobs.spec import JobSpec
 
 _VERSION: Final = 1
+#: Models of jobs that have ended which are remembered, at least.
+MOST_MODELS: Final = 256
 
 
 class Catalogue:
@@ -27,6 +30,8 @@ class Catalogue:
         self._index: dict[CatalogueKey, int] = {}
         #: id of a job with a variable batch -> number that no other active such job has.
         self._learners: dict[str, int] = {}
+        #: job type -> model of its jobs, least recently submitted first; see ``JobSpec.model``.
+        self._models: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -39,10 +44,40 @@ class Catalogue:
     def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
         """Return the profile of a job, appending the profile if it is new."""
         key = CatalogueKey.of(spec, self._number(job_id) if spec.batch and job_id else "")
+        if key.model:
+            self._models.pop(key.job_type, None)
+            self._models[key.job_type] = key.model
+            self._exchange(_with_digest(key), key)
         if key not in self._index:
             self._index[key] = len(self._keys)
             self._keys.append(key)
         return self._index[key]
+
+    def model(self, job_type: str) -> str:
+        """Return the model of a job type; empty if its jobs give none, or it was forgotten."""
+        return self._models.get(job_type, "")
+
+    def forget_models(self, active: Iterable[str]) -> set[str]:
+        """Drop models of jobs that have ended, if there are too many; return their job types.
+
+        Args:
+            active: job types of active jobs; read only if there are too many models.
+        """
+        if len(self._models) <= MOST_MODELS:
+            return set()
+        ended = self._models.keys() - set(active)
+        oldest = [job_type for job_type in self._models if job_type in ended]
+        gone = set(oldest[: len(self._models) - MOST_MODELS // 2])
+        for key in [key for key in self._keys if key.model and key.job_type in gone]:
+            self._exchange(key, _with_digest(key))
+        self._models = {name: model for name, model in self._models.items() if name not in gone}
+        return gone
+
+    def _exchange(self, old: CatalogueKey, new: CatalogueKey) -> None:
+        """Put a key in the place of another, if there is one, which knows more or less of it."""
+        if old != new and old in self._index:
+            place = self._index[new] = self._index.pop(old)
+            self._keys[place] = new
 
     def key(self, profile: int) -> CatalogueKey:
         """Return the key of a profile: the properties that its jobs share."""
@@ -109,14 +144,21 @@ class Catalogue:
 
 
 def _plain(key: CatalogueKey) -> dict[str, Any]:
-    """Return a key as plain JSON values.
+    """Return a key as plain JSON values, without the model, which its jobs have.
 
     Fields that the previous release does not know are left out if they have their default.
     """
-    values = asdict(key)
+    values = asdict(_with_digest(key))
     for name in () if key.batch else ("batch", "learner"):
         del values[name]
     for name in ("mixed_gangs", "model"):
         if not values[name]:
             del values[name]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+
+def _with_digest(key: CatalogueKey) -> CatalogueKey:
+    """Return a key with the digest of its model in the place of the model."""
+    if not key.model.startswith("{"):
+        return key
+    return replace(key, model=digest_of_model(key.model))

@@ -16,6 +16,7 @@ from planner.learning.batches import BatchKnowledge
 from planner.learning.goodput import StepTime
 from planner.mixed_gangs import MixedGangs, MixedRates
 from planner.packing import Pairs
+from planner.planned import Planned
 from planner.sharing import SharingCosts
 from planner.tables import TableBuilder
 from scheduler.domain.configuration import ANYWHERE
@@ -73,8 +74,11 @@ class LearnedKnowledge:
         self._sources = tuple(sources)
         #: (agnostic, profiling) -> builder of the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
-        self._estimates = BatchWays(Estimates(self._estimator), self._batches)
-        self._rough = BatchWays(Estimates(self._estimator, rough=True), self._batches)
+        self._planned = Planned(self._estimator)
+        if Part.PLANS in parts:
+            self._planned.restore(parts[Part.PLANS])
+        self._estimates = BatchWays(self._figures(), self._batches)
+        self._rough = BatchWays(self._figures(rough=True), self._batches)
         self._alone = MixedGangs(self._source(self._estimates), measured=self._mixed)
         self._roughly_alone = MixedGangs(self._rough, measured=self._mixed)
         #: key -> revision of the sources, and the ways known at that revision.
@@ -148,14 +152,17 @@ class LearnedKnowledge:
 
     def _builder(self, *, agnostic: bool, profiling: Profiling) -> TableBuilder:
         if (agnostic, profiling) not in self._builders:
-            estimates = Estimates(self._estimator, profiling)
-            source = self._source(BatchWays(estimates, self._batches, profiling))
+            estimates = BatchWays(self._figures(profiling), self._batches, profiling)
+            source = self._source(estimates)
             source = Pairs(source, self._costs)
             source = MixedGangs(source, self._source(self._estimates), self._mixed)
             self._builders[agnostic, profiling] = TableBuilder(
                 Agnostic(source) if agnostic else source
             )
         return self._builders[agnostic, profiling]
+
+    def _figures(self, profiling: Profiling = NO_PROFILING, *, rough: bool = False) -> Estimates:
+        return Estimates(self._estimator, profiling, rough=rough, planned=self._planned)
 
     def _source(self, estimates: BatchWays) -> ConfigurationSource:
         return Composed(estimates, self._sources) if self._sources else estimates
@@ -164,7 +171,20 @@ class LearnedKnowledge:
 
     def estimate(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate:
         """Return the best figure."""
+        if model := self._catalogue.model(job_type):
+            return self._planned.estimate(job_type, model, scale_factor, worker_type)
         return self._estimator.estimate(job_type, scale_factor, worker_type)
+
+    def plan_ahead(self, keys: Iterable[CatalogueKey], cluster: Cluster) -> None:
+        """Find the plans of jobs that give their model."""
+        self._planned.plan_ahead(keys, cluster)
+
+    def misfit(self, key: CatalogueKey, cluster: Cluster) -> str:
+        """Return why the model of a job fits nowhere; empty if it gives none."""
+        if not key.model:
+            return ""
+        self._planned.serve(cluster)
+        return self._planned.misfit(key)
 
     def known(self) -> Iterator[tuple[str, int, str, Estimate]]:
         """Yield all figures, sorted."""
@@ -189,14 +209,18 @@ class LearnedKnowledge:
     def forget(self, job_type: str) -> int:
         """Drop all figures of a job type."""
         parts = self._estimator, self._batches, self._mixed
-        return sum(part.forget(job_type) for part in parts)
+        return sum(part.forget(job_type) for part in parts) + self._planned.forget([job_type])
 
     def forget_oldest(self, active: Iterable[str]) -> None:
         """Drop the oldest job types beyond the bounds of memory."""
-        first, second, third = tee(active, 3)
+        first, second, third, fourth = tee(active, 4)
         self._estimator.forget_oldest(first)
         self._batches.forget_oldest(second)
         self._mixed.forget_oldest(third)
+        if gone := self._catalogue.forget_models(fourth):
+            self._planned.forget(gone)
+            self._ways.clear()  # its keys have the models
+            self._builders.clear()
 
     def keep_learners(self, active: Iterable[str]) -> None:
         """Drop the numbers and the noise of jobs with a variable batch, except active ones."""
@@ -249,6 +273,11 @@ class LearnedKnowledge:
         )
         return self._batches.observe(job_type, worker_type, time)
 
+    def note_out_of_memory(self, job_type: str, scale_factor: int, worker_type: str) -> bool:
+        """Give up the plan of a job whose model is known."""
+        model = self._catalogue.model(job_type)
+        return bool(model) and self._planned.give_up(job_type, model, worker_type, scale_factor)
+
     def observe_noise(self, job_id: str, noise: float) -> bool:
         """Store the gradient noise of a job with a variable batch."""
         learner = self._catalogue.learner(job_id)
@@ -286,6 +315,7 @@ class LearnedKnowledge:
             Part.SHARING: self._costs.dump,
             Part.BATCHES: self._batches.dump,
             Part.MIXED_GANGS: self._mixed.dump,
+            Part.PLANS: self._planned.dump,
         }
         return dump[part]()
 
@@ -316,7 +346,7 @@ def _way(
         return Way(workers=workers, estimate=found)
     ((worker_type, count),) = workers.items()
     found = estimates.estimate(key, count, worker_type, way.locality)
-    plain = (way.locality == ANYWHERE or key.batch) and not way.plan
+    plain = key.model or ((way.locality == ANYWHERE or key.batch) and not way.plan)
     if not plain or (found.steps_per_s, found.relative_deviation) != (way.throughput, way.doubt):
         found = Estimate(
             steps_per_s=way.throughput, relative_deviation=way.doubt, source=Source.DECLARED

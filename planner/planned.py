@@ -1,136 +1,246 @@
-"""Plans of jobs that give their model, as a source of configurations."""
+"""Plans of jobs that give their model, and how fast they are."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from planner.plans.calibration import uncalibrated
 from planner.plans.document import read_model
-from planner.plans.hardware import Hardware, read_hardware
-from planner.plans.ranking import BestPlan, best_layered_plan, best_plan
+from planner.plans.hardware import read_hardware
+from planner.plans.ranking import best_layered_plan, best_plan, usable_memory
 from planner.plans.stages import LayeredPlans
 from planner.plans.training import Training
-from planner.tables import unit_demand
-from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration
-from scheduler.domain.sources import ConfigurationSource
+from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
+from scheduler.domain.throughputs.ways import Estimate, Source
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from planner.estimation.estimator import Estimator
+    from planner.plans.hardware import Hardware
+    from planner.plans.ranking import BestPlan
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughputs.ways import CatalogueKey
 
+_VERSION: Final = 1
 #: Standard deviation of the logarithm of a predicted throughput: without any measurement, and with
 #: some on the worker type.
 _PREDICTED: Final = 0.3
 _CORRECTED: Final = 0.15
 #: Plans that are remembered, and planners.
-_PLANS: Final = 4096
-_PLANNERS: Final = 64
+_PLANS: Final = 65_536
+_PLANNERS: Final = 256
+#: Part of the memory of a plan that ran out of memory which the next plan may fill, and the least
+#: part of a worker's memory that plans may always fill: beyond it the prediction is not to blame.
+_NEXT: Final = 0.9
+_LEAST_ROOM: Final = 0.5
+_NO_WAY: Final = Estimate(steps_per_s=0.0, relative_deviation=0.0, source=Source.ESTIMATED)
 
 
-class Planned(ConfigurationSource):
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The fastest plan of a model on some workers.
+
+    Attributes:
+        steps_per_s: as predicted; 0 if no plan fits.
+        plan: as JSON, for the environment of its job; empty if no plan fits.
+        reason: why none fits; empty if one does.
+        filled: part of the usable memory that it fills.
+    """
+
+    steps_per_s: float
+    plan: str
+    reason: str
+    filled: float = 0.0
+
+
+class Planned:
     """The fastest plan that fits, for each worker type and count of a job that gives its model.
 
     Predicted throughputs are corrected by the geometric mean of measured over predicted steps/s of
-    the job type on the worker type. A count that was measured has its own figure.
+    the job type on the worker type. A figure that was measured or declared counts as it is. If a
+    plan runs out of memory, plans of the job type on that worker type may fill less from then on.
 
     Args:
-        estimator: measured throughputs of jobs.
+        estimator: known throughputs of jobs.
         hardware: accelerators; the bundled catalogue by default.
     """
 
     def __init__(self, estimator: Estimator, hardware: Hardware | None = None) -> None:
         self._estimator = estimator
         self._hardware = hardware or read_hardware()
-        self._plan = lru_cache(maxsize=_PLANS)(self._plan_once)
-        self._planner = lru_cache(maxsize=_PLANNERS)(self._planner_once)
+        self._cluster: Cluster | None = None
+        self._per_node: dict[str, int] = {}
+        #: (job type, worker type) -> part of the usable memory that plans may fill, below 1.
+        self._room: dict[tuple[str, str], float] = {}
 
-    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
-        """Return the plans of a job; none if it gives no model."""
-        if not key.model:
-            return ()
-        size = len(cluster.type_names)
-        found = []
-        for k, worker_type in enumerate(cluster.type_names):
-            if not (key.allows(worker_type) and self._hardware.has(worker_type)):
-                continue
-            per_node = _per_node(cluster, worker_type)
-            plans = [
-                self._plan(key.model, worker_type, per_node, count) for count in key.scale_factors
-            ]
-            ratio = self._ratio(key, plans)
-            for plan in plans:
-                measured = self._measured(key, plan)
-                if measured is not None:
-                    throughput, doubt = measured
-                else:
-                    throughput = (ratio or 1.0) / plan.step_s
-                    doubt = _CORRECTED if ratio else _PREDICTED
-                found.append(
-                    Configuration(
-                        demand=unit_demand(k, size, plan.workers),
-                        throughput=throughput,
-                        doubt=doubt if plan.fits else 0.0,
-                        locality=CONSOLIDATED if plan.workers <= per_node else ANYWHERE,
-                        plan=plan_text(plan),
-                    )
-                )
-        return tuple(found)
+    def serve(self, cluster: Cluster) -> None:
+        """Note how many workers of each type a node has at most."""
+        if cluster is not self._cluster:
+            self._per_node, self._cluster = per_node_of(cluster), cluster
 
-    def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return the types, the workers of their nodes, and the revision of each figure."""
-        if not key.model:
-            return ()
-        return [
-            (
-                worker_type,
-                _per_node(cluster, worker_type),
-                self._estimator.revision(key.job_type, count, worker_type),
+    def plan(self, job_type: str, model: str, worker_type: str, count: int) -> Found:
+        """Return the fastest plan of a job's model that fits on ``count`` workers of a type."""
+        nodes = self._per_node.get(worker_type)
+        room = self._room.get((job_type, worker_type), 1.0)
+        return find_plan(model, worker_type, nodes, count, self._hardware, room)
+
+    def give_up(self, job_type: str, model: str, worker_type: str, count: int) -> bool:
+        """Note that a plan ran out of memory; return whether there is another one from now on."""
+        found = self.plan(job_type, model, worker_type, count)
+        room = max(_NEXT * found.filled, _LEAST_ROOM)
+        if not found.plan or room >= found.filled:
+            return False
+        self._room[job_type, worker_type] = room
+        return True
+
+    def forget(self, job_types: Collection[str]) -> int:
+        """Forget which plans of job types ran out of memory; return how many figures there were."""
+        gone = [key for key in self._room if key[0] in job_types]
+        for key in gone:
+            del self._room[key]
+        return len(gone)
+
+    def dump(self) -> dict[str, Any]:
+        """Return what was learned of plans, as plain JSON values."""
+        return {"version": _VERSION, "room": [[*key, room] for key, room in self._room.items()]}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Take in what ``dump`` stored.
+
+        Raises:
+            InputError: the data are damaged, or of a newer release.
+        """
+        if data.get("version") != _VERSION:
+            raise InputError(
+                f"stored plans have version {data.get('version')!r}; this release reads "
+                f"{_VERSION}; run the release that wrote them"
             )
-            for worker_type in cluster.type_names
-            if key.allows(worker_type)
-            for count in key.scale_factors
-        ]
+        try:
+            self._room = {(str(job), str(kind)): float(room) for job, kind, room in data["room"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"stored plans are damaged: {error!r}") from error
 
-    def _measured(self, key: CatalogueKey, plan: BestPlan) -> tuple[float, float] | None:
-        """Return steps/s of a plan that ran, and their doubt; None if it did not run."""
-        own = self._estimator.own(key.job_type, plan.workers, plan.worker_type)
-        if own is None or own.measured is None or not plan.fits:
-            return None
-        return own.steps_per_s, own.relative_deviation
+    def plan_ahead(self, keys: Iterable[CatalogueKey], cluster: Cluster) -> None:
+        """Find plans, so that other calls know them; it may run in a thread beside these."""
+        per_node = per_node_of(cluster)
+        for key in keys:
+            for name in filter(key.allows, cluster.type_names):
+                room = self._room.get((key.job_type, name), 1.0)
+                for count in key.scale_factors:
+                    find_plan(key.model, name, per_node[name], count, self._hardware, room)
 
-    def _ratio(self, key: CatalogueKey, plans: list[BestPlan]) -> float | None:
+    def locality(self, worker_type: str, count: int) -> str:
+        """Return where the workers of a plan must be: as near as the prediction assumed."""
+        on_one_node = count <= self._per_node.get(worker_type, 0)
+        return CONSOLIDATED if on_one_node and count > 1 else ANYWHERE
+
+    def estimate(self, job_type: str, model: str, count: int, worker_type: str) -> Estimate:
+        """Return the estimate of a job on ``count`` workers of a type."""
+        found = self.plan(job_type, model, worker_type, count)
+        if not found.plan:
+            return _NO_WAY
+        own = self._estimator.own(job_type, count, worker_type)
+        if own is not None:
+            return own
+        ratio = self._ratio(job_type, model, worker_type)
+        return Estimate(
+            steps_per_s=found.steps_per_s * (ratio or 1.0),
+            relative_deviation=_CORRECTED if ratio else _PREDICTED,
+            source=Source.ESTIMATED,
+        )
+
+    def revision(self, job_type: str, worker_type: str) -> object:
+        """Return a value that differs whenever an estimate on workers of a type may."""
+        counts = self._estimator.counts(job_type)
+        return (
+            self._per_node.get(worker_type),
+            self._room.get((job_type, worker_type)),
+            [self._estimator.revision(job_type, count, worker_type) for count in counts],
+        )
+
+    def misfit(self, key: CatalogueKey) -> str:
+        """Return why the model of a job fits nowhere in the cluster, by worker type."""
+        most = max(key.scale_factors)
+        told: dict[str, list[str]] = {}
+        for name in filter(key.allows, self._per_node):
+            reason = self.plan(key.job_type, key.model, name, most).reason
+            told.setdefault(reason, []).append(f"{most} x {name}")
+        return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in told.items() if reason)
+
+    def _ratio(self, job_type: str, model: str, worker_type: str) -> float | None:
         """Return the mean of measured over predicted steps/s; None without a measurement."""
-        found = [(self._measured(key, plan), plan.step_s) for plan in plans]
-        logs = [np.log(measured[0] * step_s) for measured, step_s in found if measured]
+        logs = []
+        for count in self._estimator.counts(job_type):
+            own = self._estimator.own(job_type, count, worker_type)
+            if own is not None and own.measured is not None:
+                predicted = self.plan(job_type, model, worker_type, count).steps_per_s
+                if predicted > 0.0:
+                    logs.append(np.log(own.measured / predicted))
         return float(np.exp(np.mean(logs))) if logs else None
 
-    def _plan_once(self, model: str, worker_type: str, per_node: int, count: int) -> BestPlan:
-        try:
-            return self._planner(model, worker_type, per_node)(count)
-        except InputError as error:  # such workers do not compute in the job's precision
-            return BestPlan(worker_type=worker_type, workers=count, reason=str(error))
 
-    def _planner_once(
-        self, model: str, worker_type: str, per_node: int
-    ) -> Callable[[int], BestPlan]:
-        training = read_model(json.loads(model), name="model", place="model")
-        accelerator = msgspec.structs.replace(self._hardware.find(worker_type), per_node=per_node)
-        usual = uncalibrated()
-        if isinstance(training, Training):
-            return partial(best_plan, training, worker_type, accelerator, calibration=usual)
-        return partial(
-            best_layered_plan, LayeredPlans(training, worker_type, accelerator, usual.rates)
-        )
+def per_node_of(cluster: Cluster) -> dict[str, int]:
+    """Return worker type -> the most workers of it that a node has."""
+    kinds = {node.workers for node in cluster.nodes}
+    return {
+        name: max((workers.count(name) for workers in kinds), default=0)
+        for name in cluster.type_names
+    }
+
+
+@lru_cache(maxsize=_PLANS)
+def find_plan(  # noqa: PLR0917 - the cache wants them in one order
+    model: str,
+    worker_type: str,
+    per_node: int | None,
+    count: int,
+    hardware: Hardware,
+    room: float = 1.0,
+) -> Found:
+    """Return the fastest plan of a model that fits on ``count`` workers of a type.
+
+    Args:
+        model: see ``JobSpec.model``.
+        worker_type: hardware class.
+        per_node: workers of a node; None for what is usual.
+        count: workers.
+        hardware: accelerators.
+        room: part of the usable memory that it may fill.
+    """
+    if not model.startswith("{"):
+        return Found(0.0, "", "no job with this model is active")
+    try:
+        best = _planner(model, worker_type, per_node, hardware, room)(count)
+    except InputError as error:  # it is not known, or does not compute in the job's precision
+        return Found(0.0, "", str(error))
+    if not best.fits:
+        return Found(0.0, "", best.reason)
+    filled = sum(best.memory.values()) / usable_memory(hardware.find(worker_type))
+    return Found(1.0 / best.step_s, plan_text(best), "", filled)
+
+
+@lru_cache(maxsize=_PLANNERS)
+def _planner(
+    model: str, worker_type: str, per_node: int | None, hardware: Hardware, room: float
+) -> Callable[[int], BestPlan]:
+    usual = hardware.find(worker_type)
+    accelerator = msgspec.structs.replace(
+        usual, per_node=per_node or usual.per_node, memory_gb=room * usual.memory_gb
+    )
+    training = read_model(json.loads(model), name="model", place="model")
+    rates = uncalibrated()
+    if isinstance(training, Training):
+        return partial(best_plan, training, worker_type, accelerator, calibration=rates)
+    layered = LayeredPlans(training, worker_type, accelerator, rates.rates)
+    return partial(best_layered_plan, layered)
 
 
 def plan_text(found: BestPlan) -> str:
@@ -139,8 +249,3 @@ def plan_text(found: BestPlan) -> str:
         return ""
     stages = {"stages": list(found.stages)} if found.stages else {}
     return json.dumps(asdict(found.plan) | stages, separators=(",", ":"))
-
-
-def _per_node(cluster: Cluster, worker_type: str) -> int:
-    """Return the most workers of a type that a node has."""
-    return max((node.workers.count(worker_type) for node in cluster.nodes), default=0) or 1

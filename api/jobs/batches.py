@@ -35,7 +35,13 @@ MOST_DEPENDENCIES = 1000
 EXPANSION = 4
 #: Placeholders of one job.
 MOST_PLACEHOLDERS = 1000
-_DIFFERENT = {"progress_regex": MOST_EXPRESSIONS, "depends_on": MOST_DEPENDENCIES}
+#: Different models of one request: to plan one for one worker type and count takes 5 ms.
+MOST_MODELS = 20
+_DIFFERENT = {
+    "progress_regex": MOST_EXPRESSIONS,
+    "depends_on": MOST_DEPENDENCIES,
+    "model": MOST_MODELS,
+}
 #: Bad fields that are listed of one job among many.
 MOST_ERRORS_OF_ONE = 10
 
@@ -104,6 +110,8 @@ def _elements(item: Any) -> int:
 def _values(item: Any, name: str) -> list[str]:
     """Return the texts of a field that has one or several."""
     found = item.get(name) if isinstance(item, dict) else None
+    if isinstance(found, dict):
+        return [str(orjson.dumps(found))]
     return [v for v in (found if isinstance(found, list) else [found]) if isinstance(v, str)]
 
 

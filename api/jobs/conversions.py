@@ -6,6 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from api.schemas.answers import CauseOut, TokenOut
 from api.schemas.fields import Form
 from api.schemas.job_answers import AttemptOut, JobOut
@@ -123,7 +125,7 @@ def expand_submissions(
             "name": f"{spec.name}[{index}]",
             "env": MappingProxyType(env),
             "array_index": index,
-            "job_type": spec.type_key,
+            "job_type": spec.named_type,
         }
         yield Submission(
             spec=replace(spec, **own),
@@ -238,6 +240,8 @@ def spec_answer(row: JobRow, principal: Principal) -> Mapping[str, Any]:
     shown = dict(row.spec)
     if "secret_env" in shown:
         shown["secret_env"] = dict.fromkeys(shown["secret_env"], BLOT)
+    if shown.get("model"):
+        shown["model"] = orjson.loads(shown["model"])
     if principal.knows_values_of(row.owner):
         return shown
     if "env" in shown:

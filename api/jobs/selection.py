@@ -217,7 +217,7 @@ def _page_ids(store: Store, where: JobFilter, most: int) -> tuple[list[str], boo
 
 
 def _job_types(store: Store, where: JobFilter) -> frozenset[str]:
-    return frozenset(str(row.spec.get("job_type") or "") for row in _rows(store, where))
+    return frozenset(row.job_type for row in _rows(store, where))
 
 
 def _rows(store: Store, where: JobFilter) -> Iterator[JobRow]:

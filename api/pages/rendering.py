@@ -19,6 +19,7 @@ from api.auth.roles import Principal, Role
 from api.context import context_of
 from api.pages.queries import write_query
 from api.pages.static import SHARED, static_urls
+from scheduler.views.plan_words import plan_in_words
 from scheduler.views.reason_words import reason_in_words, wait_in_words
 
 if TYPE_CHECKING:
@@ -252,6 +253,7 @@ def _environment() -> Environment:
         "moment": partial(write_time, kind="exact"),
         "span": write_span,
         "number": write_number,
+        "plan": plan_in_words,
         "percent": write_percent,
         "usd": write_usd,
         "state": write_state,

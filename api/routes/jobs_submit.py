@@ -206,8 +206,9 @@ def _keys(items: Sequence[Any], key: str, *, many: bool) -> list[str]:
 
 
 def _is_plain(item: Any) -> bool:
-    """Return whether a job has no array and no expression, which is slow to compile."""
-    return isinstance(item, dict) and not (item.get("array") or item.get("progress_regex"))
+    """Return whether a job has no array, and no expression or model, which are slow to read."""
+    slow = ("array", "progress_regex", "model")
+    return isinstance(item, dict) and not any(item.get(name) for name in slow)
 
 
 async def _made(

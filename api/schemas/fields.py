@@ -30,9 +30,11 @@ from api.patterns import (
     VARIABLE,
     WORKER_TYPE,
 )
+from planner.plans.document import write_model
 from scheduler.domain.jobs.expressions import LONGEST, progress_expression
 from scheduler.domain.jobs.fields import LATEST_S, LONGEST_S, Number, Word
 from scheduler.domain.jobs.job import LARGEST_GANG
+from scheduler.domain.jobs.spec import LONGEST_TYPE
 from scheduler.errors import InputError
 
 #: So many characters of a command in one text are split for the example in the message.
@@ -92,7 +94,7 @@ NodeName = Annotated[str, _text(253, NAME)]
 Subject = Annotated[str, _text(128, SUBJECT)]
 JobId = Annotated[str, _text(160, JOB_ID)]
 TokenId = Annotated[str, _text(64, NAME)]
-JobType = Annotated[str, _text(200)]
+JobType = Annotated[str, _text(LONGEST_TYPE)]
 WorkerType = Annotated[str, _text(64, WORKER_TYPE)]
 ClientId = Annotated[str, _text(200, CLIENT_ID)]
 Reason = Annotated[str, _text(500, shortest=0)]
@@ -145,6 +147,17 @@ Command = Annotated[
     list[Argument], Field(min_length=1, max_length=1000), BeforeValidator(_no_shell_line)
 ]
 
+
+def _model(value: Any) -> str:
+    try:
+        return write_model(value, place="the model")
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+#: An object with ``config`` or ``layers``, and the step; or its JSON as a text.
+Model = Annotated[str, BeforeValidator(_model), WithJsonSchema({"type": "object"})]
+
 _VARIABLES = Annotated[dict[Variable, Argument], Field(max_length=200)]
 
 #: What a field of a job that is no number may be.
@@ -170,6 +183,7 @@ _WORDS: dict[Word, Any] = {
     Word.RATES: Annotated[dict[WorkerType, Rate], Field(max_length=64)],
     Word.RESTARTS: Annotated[dict[WorkerType, RestartSeconds], Field(max_length=256)],
     Word.MOMENT: Moment,
+    Word.MODEL: Model,
 }
 
 

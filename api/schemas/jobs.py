@@ -151,6 +151,16 @@ def _batch_fits_none(job: Mapping[str, Any]) -> str:
     )
 
 
+def _model_disagrees(job: Mapping[str, Any]) -> str:
+    """Return the fields that a job must or must not give beside a model; empty if all is well."""
+    if job["model"] is None:
+        return ""
+    if job["total_steps"] is None:
+        return "model needs total_steps, in steps of its batch; give both"
+    others = (name for name in ("throughputs", "batch", "mixed_gangs") if job[name])
+    return "; ".join(f"give model or {name}, not both: its plans say it" for name in others)
+
+
 def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -178,12 +188,13 @@ class JobForm(Form):
         total_steps: float | None
         batch: BatchLimitsIn | None
         mixed_gangs: bool
+        model: str | None
+        throughputs: dict[str, float]
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if both := given_twice(vars(self)):
-            raise ValueError(both)
-        if wrong := _counts_disagree(vars(self), self.model_fields_set):
+        wrong = given_twice(vars(self)) or _counts_disagree(vars(self), self.model_fields_set)
+        if wrong := wrong or _model_disagrees(vars(self)):
             raise ValueError(wrong)
         if both := ", ".join(sorted(self.env.keys() & self.secret_env.keys())):
             raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")

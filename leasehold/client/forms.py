@@ -730,6 +730,8 @@ class Explanation(TypedDict):
         granted: why it was given the lease that it holds; null if it holds no lease
         ended: why its lease is ending, or its last one ended; null if its lease continues
         quotas: the quotas that keep it waiting
+        plan: the plan of the lease that it holds, as its launch got it; empty without a plan
+        configurations: the ways in which it could run, the fastest first, if it gives its model
     """
 
     job_id: str
@@ -749,6 +751,8 @@ class Explanation(TypedDict):
     granted: Cause | None
     ended: Cause | None
     quotas: list[QuotaInTheWay]
+    plan: str
+    configurations: list[FitConfiguration]
 
 
 class FieldProblem(TypedDict):
@@ -874,6 +878,7 @@ class JobOptions(TypedDict, total=False):
         duration_s: estimate of its run time in seconds, if it counts no steps; it may run longer
         job_type: key into the throughput table
         throughputs: worker type -> steps/s at its scale factor, if known
+        model: its model, from which the service finds plans and steps/s, instead of throughputs
         weight: importance: 2 is due twice the share
         deadline_s: due time, seconds since the Unix epoch
         deadline_in_s: due so many seconds from now
@@ -923,6 +928,7 @@ class JobOptions(TypedDict, total=False):
     duration_s: float | None
     job_type: str | None
     throughputs: Mapping[str, Any]
+    model: Mapping[str, Any] | None
     weight: float
     deadline_s: float | None
     deadline_in_s: float | None

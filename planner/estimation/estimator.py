@@ -244,6 +244,10 @@ class Estimator:
                     estimate = self.estimate(job_type, scale_factor, worker_type)
                     yield job_type, scale_factor, worker_type, estimate
 
+    def counts(self, job_type: str) -> tuple[int, ...]:
+        """Return the worker counts at which a job type was ever mentioned."""
+        return tuple(self._scales.get(job_type, ()))
+
     @property
     def worker_types(self) -> tuple[str, ...]:
         """All worker types that were ever mentioned, sorted."""

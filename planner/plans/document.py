@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
 from planner.plans.hugging_face import read_config
-from planner.plans.layers import convert_document, read_layers
+from planner.plans.layers import Layer, MeasuredLayers, convert_document, read_layers
 from planner.plans.training import LayeredTraining, Training
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: Characters of a job's model: it is stored with each job. Its layers: to find a plan for a worker
+#: type and count takes 10 ms for 50 layers, and some hundred for so many.
+LONGEST: Final = 65_536
+MOST_LAYERS: Final = 128
 #: Precision of a model that is a ``config.json``.
 USUAL_PRECISION: Final = "fp16"
 
 
-class ModelDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelDocument(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """A model and its step: a ``config.json``, or a list of layers.
 
     Attributes:
@@ -36,8 +43,8 @@ class ModelDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sequence: Annotated[int, msgspec.Meta(ge=1, le=2**24)] | None = None
     precision: str | None = None
     config: dict[str, Any] | None = None
-    layers: list[Any] | None = None
-    measured: list[Any] | None = None
+    layers: Annotated[tuple[Layer, ...], msgspec.Meta(min_length=1)] | None = None
+    measured: tuple[MeasuredLayers, ...] | None = None
 
 
 def read_model(document: Any, *, name: str, place: str) -> Training | LayeredTraining:
@@ -71,7 +78,37 @@ def read_model(document: Any, *, name: str, place: str) -> Training | LayeredTra
     return LayeredTraining(model=model, batch=found.batch, precision=model.precision)
 
 
+def write_model(document: Any, *, place: str) -> str:
+    """Return a model and its step as JSON; equal models give equal texts.
+
+    Args:
+        document: as for ``read_model``, or as JSON.
+        place: where the document is, for messages.
+
+    Raises:
+        InputError: a value cannot be used.
+    """
+    if isinstance(document, str):
+        try:
+            document = json.loads(document)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{place} is {document[:40]!r}; give an object with config or layers, and batch"
+            ) from error
+    training = read_model(document, name=place, place=place)
+    if isinstance(training, LayeredTraining) and training.model.layers > MOST_LAYERS:
+        raise InputError(
+            f"{place} has {training.model.layers} layers, and {MOST_LAYERS} are taken; describe "
+            "several layers as one"
+        )
+    found = msgspec.to_builtins(convert_document(document, ModelDocument, place))
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    if len(text) > LONGEST:
+        raise InputError(f"{place} is {len(text)} characters long, and {LONGEST} are taken")
+    return text
+
+
 def _given(found: ModelDocument) -> Mapping[str, Any]:
     """Return the part of a document that describes layers."""
     values = {key: getattr(found, key) for key in ("sequence", "precision", "layers", "measured")}
-    return {key: value for key, value in values.items() if value is not None}
+    return {key: msgspec.to_builtins(one) for key, one in values.items() if one is not None}

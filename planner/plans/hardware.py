@@ -107,12 +107,14 @@ def read_hardware(own: Any = None, *, place: str = "hardware") -> Hardware:
     Raises:
         InputError: a value cannot be used.
     """
-    return Hardware({**_bundled(), **({} if own is None else _accelerators(own, place))})
+    usual = _bundled()
+    return usual if own is None else Hardware(usual.accelerators | _accelerators(own, place))
 
 
 @cache
-def _bundled() -> dict[str, Accelerator]:
-    return _accelerators(yaml.safe_load(BUNDLED.read_text(encoding="utf-8")), str(BUNDLED))
+def _bundled() -> Hardware:
+    document = yaml.safe_load(BUNDLED.read_text(encoding="utf-8"))
+    return Hardware(_accelerators(document, str(BUNDLED)))
 
 
 def _accelerators(document: Any, place: str) -> dict[str, Accelerator]:

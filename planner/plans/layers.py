@@ -31,7 +31,9 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e6)]
 
 
-class Layer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Layer(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Equal layers, one after another.
 
     Attributes:
@@ -51,7 +53,9 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     output_bytes: _Size
 
 
-class MeasuredLayers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MeasuredLayers(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Measured times of each entry of ``layers``, sums within the tensor group included.
 
     Attributes:

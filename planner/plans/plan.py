@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from scheduler.domain.splits import split_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,18 +55,7 @@ class Plan:
 
     def __str__(self) -> str:
         """Return it in a few words, such as ``tp4 pp2 b1 recompute``."""
-        sizes = (("tp", self.tensor), ("pp", self.pipeline), ("dp", self.data))
-        words = [f"{name}{size}" for name, size in sizes if size > 1] or ["whole"]
-        words.append(f"b{self.microbatch}")
-        if self.chunks > 1:
-            words.append(f"v{self.chunks}")
-        if self.recompute:
-            words.append("recompute")
-        if self.zero:
-            words.append(f"zero{self.zero}")
-        if self.offload:
-            words.append("offload")
-        return " ".join(words)
+        return split_in_words(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -116,7 +116,7 @@ def best_layered_plan(layered: LayeredPlans, count: int) -> BestPlan:
     """
     worker_type, hardware = layered.worker_type, layered.hardware
     reason = layered.missing()
-    staged = [] if reason else layered.enumerate(count, _usable(hardware))
+    staged = [] if reason else layered.enumerate(count, usable_memory(hardware))
     if not staged:
         reason = reason or layered.unsplittable(count)
         return BestPlan(worker_type=worker_type, workers=count, reason=reason)
@@ -135,7 +135,7 @@ def best_layered_plan(layered: LayeredPlans, count: int) -> BestPlan:
     )
 
 
-def _usable(hardware: Accelerator) -> float:
+def usable_memory(hardware: Accelerator) -> float:
     """Return the bytes of a worker that a plan may fill."""
     return USABLE * hardware.memory_gb * 1e9
 
@@ -145,7 +145,7 @@ def _choose(
 ) -> tuple[int, dict[str, Any]]:
     """Return the place of the best of Q plans, and its speed and memory for ``BestPlan``."""
     total_s = times.total_s
-    usable = _usable(hardware)
+    usable = usable_memory(hardware)
     lacking = memory.total - usable
     fastest = int(total_s.argmin())
     fit = np.flatnonzero(lacking <= 0)

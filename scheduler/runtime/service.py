@@ -21,6 +21,7 @@ from scheduler.control.jobs.submit import try_fit
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease_life import LeasePhase
 from scheduler.domain.rows import HistoryRow
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     AdmissionError,
@@ -63,7 +64,7 @@ from scheduler.views.types import ExpectedStarts, Health
 from scheduler.webhooks.delivery import Webhooks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from scheduler.clock import Clock
@@ -163,6 +164,8 @@ class LiveService(ClusterAdmin):
         self._solver_is_warm = solver_is_warm
         self._box = box or SecretBox()
         self._signals = NodeSignals()
+        #: plans are found for one request at a time: they share one interpreter with the loop.
+        self._planning = asyncio.Lock()
         #: commands that run beside jobs.
         self.execs = Execs(clock, view=lambda: self._view, wake=self._signals.tell, note=self.note)
         #: the webhooks that receive events.
@@ -353,6 +356,7 @@ class LiveService(ClusterAdmin):
         for first in range(0, len(rest), _PIECE):
             piece = rest[first : first + _PIECE]
             try:
+                await self._plan_ahead(item.spec for item in piece)
                 fact = await asyncio.to_thread(
                     submission_fact, self._store, piece, actor=actor, box=self._box
                 )
@@ -368,11 +372,19 @@ class LiveService(ClusterAdmin):
         without_key = Submitted(code="refused", refusal=NO_KEY)
         return tuple(without_key if no else next(left) for no in refused)
 
+    async def _plan_ahead(self, specs: Iterable[JobSpec]) -> None:
+        """Find the plans of models beside the loop: decisions would wait for them."""
+        if keys := {CatalogueKey.of(spec) for spec in specs if spec.model}:
+            view = self._view
+            async with self._planning:
+                await asyncio.to_thread(view.knowledge.plan_ahead, keys, view.engine.cluster)
+
     async def fit(self, spec: JobSpec, *, owner: str = "", forecast: bool = False) -> Fit:
         """Return whether and where a job could run; changes nothing."""
         if spec.secret_env and not self._box.can_seal:
             raise AdmissionError(NO_KEY)
         rows = await self._rows_of(spec.depends_on) if spec.depends_on else {}
+        await self._plan_ahead([spec])
         fit = try_fit(self._view, spec, owner, rows)
         if not (forecast and fit.fits):
             return fit

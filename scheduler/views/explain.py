@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.rows import JobRow
 
+#: Ways of a job that an explanation lists.
+_MOST_WAYS = 20
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
 #: Reasons that depend on the policy and the round.
@@ -254,8 +256,17 @@ def explain(
     record = view.jobs.by_id.get(row.job_id)
     if record is None:
         return explain_ended(row)
-    if record.status is JobStatus.RUNNING:
-        return _explain_running(view, record, now_s)
+    running = record.status is JobStatus.RUNNING
+    how = _explain_running if running else partial(_explain_waiting, glance=glance)
+    found = how(view, record, now_s)
+    if not record.spec.model:
+        return found
+    return replace(found, configurations=fit_of(view, record.spec).configurations[:_MOST_WAYS])
+
+
+def _explain_waiting(
+    view: PublishedState, record: JobRecord, now_s: float, *, glance: WaitingJobs
+) -> Explanation:
     reasons = reasons_of(view, record, glance)
     waiting, position = glance.queue, glance.positions.get(record.job_id)
     return Explanation(
@@ -339,6 +350,7 @@ def _explain_running(view: PublishedState, record: JobRecord, now_s: float) -> E
         message=message,
         unblocks="" if trouble is None else REMEDIES[trouble],
         trouble=trouble,
+        plan=live.plan,
         granted=own_cause(view, record.job_id, live.cause),
         ended=None if live.notice is None else with_projects(view, live.notice),
     )

@@ -47,24 +47,40 @@ def read_documents(
     Raises:
         InputError: the text cannot be read or holds no jobs.
     """
+    documents = read_values(text, kind=kind, where=where)
     try:
-        if kind == "toml":
-            documents: list[Any] = [tomllib.loads(text)]
-        elif kind == "json":
-            documents = [json.loads(text, object_pairs_hook=_once)]
-        else:
-            documents = _yaml(text)
         jobs = [job for document in documents for job in _jobs(document, where)]
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
-    except RecursionError:
-        raise InputError(
-            f"{where} is nested too deeply to be read; a job needs a few levels"
-        ) from None
     if not jobs:
         raise InputError(f"{where} holds no job; write one with at least `name` and `command`")
     written = [_as_json(job, where) for job in jobs]
     return [(to_scheduler_form(job, where=where, mistakes=mistakes), job) for job in written]
+
+
+def read_values(text: str, *, kind: str, where: str) -> list[Any]:
+    """Read the documents of a text.
+
+    Args:
+        text: of one or more documents.
+        kind: ``toml`` or ``json``; anything else is YAML, which includes JSON.
+        where: the source, for messages.
+
+    Raises:
+        InputError: the text cannot be read.
+    """
+    try:
+        if kind == "toml":
+            return [tomllib.loads(text)]
+        if kind == "json":
+            return [json.loads(text, object_pairs_hook=_once)]
+        return _yaml(text)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+    except RecursionError:
+        raise InputError(
+            f"{where} is nested too deeply to be read; a few levels are enough"
+        ) from None
 
 
 def to_scheduler_form(

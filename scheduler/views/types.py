@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.control.facts.requests import (
+        FitConfiguration,
         ProjectLimits,
     )
     from scheduler.domain.facts.causes import Cause
@@ -134,6 +135,8 @@ class Explanation:
         granted: why it was given the lease that it holds; None if it holds no lease.
         ended: why its lease is ending, or its last one ended; None if its lease continues.
         quotas: the quotas that keep it waiting.
+        plan: the plan of the lease that it holds, as its launch got it; empty without a plan.
+        configurations: the ways in which it could run, the fastest first, if it gives its model.
     """
 
     job_id: str
@@ -153,6 +156,8 @@ class Explanation:
     granted: Cause | None = None
     ended: Cause | None = None
     quotas: tuple[QuotaInTheWay, ...] = ()
+    plan: str = ""
+    configurations: tuple[FitConfiguration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

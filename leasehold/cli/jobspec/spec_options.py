@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from leasehold.cli.reading.model_files import load_model
 from leasehold.cli.reading.pairs import parse_figures, parse_pairs, split_list
 from leasehold.cli.session.completion import complete_job, complete_project
 from scheduler.domain.jobs.fields import Number, Word, Written
@@ -226,6 +227,7 @@ _COMPLETED: Final[Mapping[Word, Callable[..., Any]]] = {
 #: Readers of values by kind; each gets the value and the option.
 _READERS: Final[Mapping[Word, Callable[[Any, str], object]]] = {
     Word.PATH: _folder,
+    Word.MODEL: lambda text, flag: load_model(text, Path(), place=flag),
     Word.WORKER_COUNTS: _counts,
     Word.WORKER_TYPES: lambda items, flag: split_list(items, option=flag),
     Word.JOB_IDS: lambda items, flag: split_list(items, option=flag),

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from leasehold.cli.reading.model_files import FUNCTION, trace_layers
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from planner.plans.training import LayeredTraining, Training
 
-
-#: ``package.module:function``.
-_FUNCTION: Final = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<function>\w+)")
 
 _YAML: Final = frozenset({".yaml", ".yml"})
 
@@ -41,9 +35,8 @@ def read_training(
 
     options = {"batch": batch, "sequence": sequence, "precision": precision}
     path = Path(model)
-    traced = None if path.exists() else _FUNCTION.fullmatch(model)
-    if traced:
-        document = _trace(traced["module"], traced["function"])
+    if not path.exists() and FUNCTION.fullmatch(model):
+        document = trace_layers(model)
         return read_model(_with(document, options, model), name=model, place=model)
     file = path / "config.json" if path.is_dir() else path
     document = _read(file)
@@ -69,32 +62,6 @@ def _read(file: Path) -> Any:
         return json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
-
-
-def _trace(module: str, function: str) -> dict[str, Any]:
-    """Return the layers of the module that a function of the user makes, in this process."""
-    from leasehold.torch import describe_layers  # noqa: PLC0415 - keeps the start quick
-
-    place = f"{module}:{function}"
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the present folder, as for ``python -m``
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
-            make = getattr(importlib.import_module(module), function)
-            return describe_layers(make, name=function)
-    except ModuleNotFoundError as error:
-        remedy = "install it"
-        if error.name == "torch":
-            remedy = "pip install 'leasehold-scheduler[torch]'"
-        elif f"{module}.".startswith(f"{error.name}."):
-            remedy = "run the command in its folder"
-        raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
-    except SystemExit as error:
-        raise InputError(
-            f"{place} ends the process; it must return a module and its inputs"
-        ) from error
-    except Exception as error:  # the function is the user's
-        raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
 
 
 def _with(document: dict[str, Any], options: dict[str, Any], place: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from leasehold.cli.reading.model_files import load_model
 from scheduler.errors import InputError
 from scheduler.unreadable import why_unreadable
 from scheduler.views.job_documents import read_documents
@@ -27,7 +28,18 @@ def read_jobs(
         InputError: the file cannot be read or holds no jobs.
     """
     kind = Path(name).suffix.lower().removeprefix(".")
-    return read_documents(_text(name), kind=kind, where=name, mistakes=mistakes)
+    found = read_documents(_text(name), kind=kind, where=name, mistakes=mistakes)
+    for job, _ in found:
+        if job.get("model") is not None:
+            folder = Path() if name == "-" else Path(name).parent
+            try:
+                job["model"] = load_model(job["model"], folder, place=f"{name}: model")
+            except InputError as error:
+                if mistakes is None:
+                    raise
+                mistakes.append(str(error))
+                del job["model"]
+    return found
 
 
 def _text(name: str) -> str:

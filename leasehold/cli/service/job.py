@@ -23,6 +23,7 @@ from leasehold.cli.jobspec.selection import (  # noqa: TC001 - typer reads them
 from leasehold.cli.service.jobs import format_run_time, gpu_use, progress
 from leasehold.cli.session.follow import cause_of, cause_text, format_figures
 from leasehold.cli.session.remote import Json, remote
+from scheduler.views.plan_words import plan_in_words
 from scheduler.views.reason_words import reason_in_words, wait_in_words
 from scheduler.views.times import format_clock, format_moment, format_span, format_when
 
@@ -77,6 +78,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         f"  {plain_cell(found['message'])}",
     )
     facts = (
+        ("plan", plan_in_words(found.get("plan", ""))),  # older servers do not send it
         ("granted", cause_text(found.get("granted"))),
         ("ended", cause_text(found.get("ended"))),
         ("also", "; ".join(map(wait_in_words, found["also"]))),
@@ -92,6 +94,19 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
             print_shown(f"  {label + ':':<11}{plain_cell(value)}")
     if ahead := found.get("ahead"):  # older servers do not send it
         print_shown("  right before it in the queue:", *(f"    {_job_ahead(one)}" for one in ahead))
+    if ways := found.get("configurations"):
+        rows = [
+            (
+                one["worker_type"],
+                one["count"],
+                format_number(one["steps_per_s"]),
+                one["source"],
+                plan_in_words(one["plan"]),
+            )
+            for one in ways
+        ]
+        headings = ("worker type", ">workers", ">steps/s", "source", "plan")
+        print_shown("  it could run:", table(headings, rows, wrapped=True))
     if tail := found.get("stderr_tail"):  # a server of the previous release does not send it
         print_shown(
             "  it said last:",

@@ -28,10 +28,11 @@ from scheduler.errors import (
     UnreachableError,
 )
 from scheduler.views.job_documents import check_values, error_of_mistakes
+from scheduler.views.plan_words import plan_in_words
 from scheduler.views.times import format_when
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from leasehold.cli.session.client import ServiceClient
     from leasehold.client.forms import JobIn
@@ -444,12 +445,18 @@ def _show_fit(name: str, fit: dict[str, Any]) -> None:
                 c["source"],
                 c["workers_in_service"],
                 c["workers_idle"],
-                " ".join(c[name] for name in ("locality", "plan") if c.get(name, "any") != "any"),
+                " ".join(filter(None, (_place(c), plan_in_words(c.get("plan", ""))))),
             )
             for c in fit["configurations"]
         ]
         shown = slice(None if any(row[-1] for row in rows) else -1)
         print_shown(table(headings[shown], [row[shown] for row in rows], wrapped=True))
+
+
+def _place(configuration: Mapping[str, Any]) -> str:
+    """Return where the workers must be; empty if that is anywhere."""
+    locality: str = configuration.get("locality", "any")
+    return "" if locality == "any" else locality
 
 
 _app = typer.Typer(add_completion=False)

@@ -380,7 +380,11 @@ def _fit(
             fitting.append(option)
     for found in (options, fitting):
         found.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
-    reason, message = _judge(spec, options, fitting, names, room[0])
+    if fitting:
+        reason, message = _judge(fitting)
+    else:
+        why = "" if options else state.knowledge.misfit(key, state.engine.cluster)
+        reason, message = _misfit(spec, options, names, room[0], why)
     if reason is WaitReason.WORKERS_OUT:
         out = out_of_reach(state, spec)
         message = f"{message}: {_whereabouts(out)}{_what_broke(state, out.get('broken', {}))}"
@@ -421,15 +425,7 @@ def _room_on_a_node(state: ControlState | PublishedState) -> Room:
     return known, serving, idle
 
 
-def _judge(
-    spec: JobSpec,
-    options: Sequence[FitConfiguration],
-    fitting: Sequence[FitConfiguration],
-    names: Sequence[str],
-    known: Mapping[str, int],
-) -> tuple[WaitReason | None, str]:
-    if not fitting:
-        return _misfit(spec, options, names, known)
+def _judge(fitting: Sequence[FitConfiguration]) -> tuple[WaitReason | None, str]:
     able = [option for option in fitting if option.count <= option.workers_in_service]
     if not able:
         return (
@@ -446,6 +442,7 @@ def _misfit(
     options: Sequence[FitConfiguration],
     names: Sequence[str],
     known: Mapping[str, int],
+    why: str,
 ) -> tuple[WaitReason, str]:
     room = ", ".join(f"{name}: {known[name]}" for name in names if known[name])
     if not room:
@@ -470,6 +467,9 @@ def _misfit(
             f"({room}); lower its scale factor or add workers"
         )
         return WaitReason.TOO_LARGE, message
+    if why:
+        message = f"no plan of its model fits on {why}; allow more workers, or other worker types"
+        return WaitReason.NO_THROUGHPUT, message
     message = (
         f"job type '{spec.type_key}' is known to run on none of the cluster's worker types "
         f"({room}); give throughputs, or another worker type"

@@ -125,14 +125,15 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
     lease = command.lease
     record = state.jobs.by_id.get(lease.job_id)
     steps = 0.0 if record is None else record.steps_done
+    has_model = record is not None and bool(record.spec.model)
     way = _configuration(state, lease)
     gang = state.nodes.gang_of(lease)
     return LiveLease(
         lease=lease,
         cause=command.cause,
         plan="" if way is None else way.plan,
-        # With locality or a plan its throughput is another figure.
-        learned=way is None or (not way.plan and way.locality == ANYWHERE),
+        # With locality or a plan its throughput is another figure, unless all its ways have one.
+        learned=way is None or has_model or (not way.plan and way.locality == ANYWHERE),
         gang=gang,
         paces=_paces(state, way, gang),
         worker_type=state.nodes.type_of(lease.workers),

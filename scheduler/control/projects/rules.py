@@ -43,9 +43,9 @@ def broken_rule(limits: ProjectLimits | None, spec: JobSpec, weight: float) -> s
     if limits.entities is not None and spec.account not in {name, *limits.entities}:
         allowed = ", ".join((name, *limits.entities))
         return _words("entity", f"'{spec.account}'", name, allowed, "--entities")
-    if limits.job_types is not None and not _is_own(spec.type_key, name, limits.job_types):
+    if limits.job_types is not None and not _is_own(spec.named_type, name, limits.job_types):
         allowed = ", ".join((f"{name}/*", *limits.job_types))
-        return _words("job_type", f"'{spec.type_key}'", name, allowed, "--job-types")
+        return _words("job_type", f"'{spec.named_type}'", name, allowed, "--job-types")
     if too_heavy := too_heavy_for(limits, weight):
         return too_heavy
     return ""

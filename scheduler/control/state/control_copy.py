@@ -165,6 +165,9 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
         state.leases.grant(lease_twin(live))
     state.leases.changed.clear()
     _fill(state.jobs, copied)
+    for record in copied.jobs:
+        if record.spec.model:  # the dump has digests of models alone
+            knowledge.profile_of(record.spec, record.job_id)
     return state
 
 

@@ -122,7 +122,7 @@ class LiveLease:
         mark: (time, steps) from which the throughput is measured; None before the first report.
         plan: the plan of its configuration; empty if there is none.
         learned: whether its throughput is learned from; not if its configuration has a locality or
-            a plan, since that is another figure.
+            a plan, which do not follow from its model, since that is another figure.
         told: (time, steps) of the first and of the newest report of progress under this lease; None
             before the first.
         uses: rank -> its GPU use, if nodes measure it; replaced, not changed.

@@ -44,6 +44,7 @@ class Word(enum.Enum):
     MOMENT = enum.auto()  #: seconds since the Unix epoch; people say "2h" or a date, too
     PODS = enum.auto()  #: what a job says about its pods
     BATCH = enum.auto()  #: the range for a batch that the job chooses
+    MODEL = enum.auto()  #: a model and its step
 
 
 class Written(enum.Enum):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.jobs.fields import (
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
     from scheduler.domain.jobs.fields import Asked
 
+#: Characters of a job type.
+LONGEST_TYPE: Final = 200
 #: The project of jobs that name none.
 DEFAULT_PROJECT = "default"
 
@@ -193,6 +197,21 @@ class JobSpec:
             metavar="TYPE=X",
             page="steps/s on a worker type, if known; repeatable",
             default="learned",
+        ),
+    )
+    #: JSON as ``planner.plans.document.write_model`` writes it; empty: its model is not known.
+    model: str = asked(
+        Word.MODEL,
+        "its model, from which the service finds plans and steps/s, instead of throughputs",
+        default="",
+        page=": `config` (a Hugging Face `config.json`) or `layers`, and `batch`, `sequence` and "
+        "`precision`; it needs `total_steps`, see "
+        "[Let the service plan](../how-to/plan-a-model.md#let-the-service-plan)",
+        option=Option(
+            help="Its model, for planning: a file of YAML or JSON.",
+            metavar="FILE",
+            page="its model, from which the service finds plans and steps/s; see "
+            "[Let the service plan](../how-to/plan-a-model.md#let-the-service-plan)",
         ),
     )
     weight: float = asked(
@@ -426,13 +445,30 @@ class JobSpec:
 
     @property
     def type_key(self) -> str:
-        """The job type under which its throughput is known or learned."""
+        """The job type under which its throughput is known or learned.
+
+        It has the digest of the job's model: jobs with other models share no figures with it.
+        """
+        if not self.model:
+            return self.named_type
+        mark = f"@{digest_of_model(self.model)}"
+        return f"{self.named_type[: LONGEST_TYPE - len(mark)]}{mark}"
+
+    @property
+    def named_type(self) -> str:
+        """The job type as people name it."""
         return self.job_type or f"{self.project}/{self.name}"
 
     @property
     def account(self) -> str:
         """The entity that its share is accounted to."""
         return self.entity or self.project
+
+
+@lru_cache(maxsize=1024)
+def digest_of_model(model: str) -> str:
+    """Return 16 characters that differ for different models."""
+    return sha256(model.encode()).hexdigest()[:16]
 
 
 #: What people give of a job, in the order in which they are shown it.

@@ -28,6 +28,7 @@ class Part(enum.StrEnum):
     SHARING = "sharing"
     BATCHES = "batches"
     MIXED_GANGS = "mixed_gangs"
+    PLANS = "plans"
 
 
 class Knowledge(Protocol):
@@ -68,6 +69,29 @@ class Knowledge(Protocol):
             cluster: the worker types, and the nodes.
             rough: figures that are inferred may be of any size. To infer takes long after
                 something was learned; leave it out where only the ways count.
+        """
+        ...
+
+    def plan_ahead(self, keys: Iterable[CatalogueKey], cluster: Cluster) -> None:
+        """Find the plans of jobs that give their model, so that other calls need not.
+
+        It takes 5 ms for each worker type and count, and may run in a thread beside other calls.
+
+        Args:
+            keys: what the jobs of each profile have in common.
+            cluster: the worker types, and the nodes.
+        """
+        ...
+
+    def misfit(self, key: CatalogueKey, cluster: Cluster) -> str:
+        """Return why the model of a job fits on no workers, by worker type and count.
+
+        Args:
+            key: what the jobs of its profile have in common.
+            cluster: the worker types, and the nodes.
+
+        Returns:
+            Text for people; empty if the job gives no model.
         """
         ...
 
@@ -235,6 +259,19 @@ class Knowledge(Protocol):
 
         Raises:
             InputError: a figure is not above zero, or not finite.
+        """
+        ...
+
+    def note_out_of_memory(self, job_type: str, scale_factor: int, worker_type: str) -> bool:
+        """Note that a job ran out of memory under its plan, which is given up if that helps.
+
+        Args:
+            job_type: key; nothing happens if its jobs give no model.
+            scale_factor: workers.
+            worker_type: hardware class.
+
+        Returns:
+            Whether jobs of the type have other plans from now on.
         """
         ...
 

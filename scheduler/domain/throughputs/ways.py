@@ -65,7 +65,7 @@ class CatalogueKey:
         learner: distinguishes jobs with variable batches, since each has its own noise of
             gradients. A later job may have that of a job that has ended.
         mixed_gangs: whether it may run on workers of two types at once.
-        model: the job's model and step as JSON, if its ways follow from them; else empty.
+        model: see ``JobSpec.model``; its digest alone if no active job has it.
     """
 
     job_type: str
@@ -86,11 +86,12 @@ class CatalogueKey:
             job_type=spec.type_key,
             scale_factors=tuple(sorted(set(spec.scale_factors))),
             worker_types=tuple(sorted(set(spec.worker_types))),
-            space_sharing=spec.space_sharing and not batch,
+            space_sharing=spec.space_sharing and not (batch or spec.model),
             timed=spec.total_steps is None and not spec.throughputs,
             batch=tuple(batch[name] for name in BATCH_LIMITS) if batch else (),
             learner=learner if batch else "",
-            mixed_gangs=spec.mixed_gangs and not batch,
+            mixed_gangs=spec.mixed_gangs and not (batch or spec.model),
+            model=spec.model,
         )
 
     def allows(self, worker_type: str) -> bool:

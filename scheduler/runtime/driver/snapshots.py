@@ -129,6 +129,9 @@ def recover_state(
     _restore_orders(state, stored, now_s)
     restore_budgets(state, store, stored, now_s)
     _restore_launches(state, store)
+    # Decisions would wait for these plans.
+    planned = {record.profile for record in state.jobs.by_id.values() if record.spec.model}
+    state.knowledge.plan_ahead(map(state.knowledge.key, planned), state.engine.cluster)
     _park(state)
     for row in store.open_attempts():
         state.leases.restore_use(row)

@@ -692,3 +692,70 @@ def test_what_is_wrong_with_a_value_is_said_in_plain_words(user: Any) -> None:
     assert said["retry_oom"] == "must be true or false"
     assert said["depends_on"] == "must have at most 1000 entries, and has 1001"
     assert [words for words in said.values() if "hould" in words or "alid" in words] == []
+
+
+LAYERS = [{"parameters": 1e6, "flops": 1e9, "kept_bytes": 1e6, "output_bytes": 1e4}]
+MODEL = {"batch": 8, "layers": LAYERS}
+
+
+def nested(levels):
+    found = {}
+    for _ in range(levels):
+        found = {"a": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ([], "Expected `object`"),
+        ("mine.yaml", "give an object with config or layers, and batch"),
+        ("[" * 100_000, "give an object with config or layers, and batch"),
+        ({}, "missing required field `batch`"),
+        ({"batch": 8}, "neither config nor layers"),
+        (MODEL | {"config": {}}, "both config and layers"),
+        (MODEL | {"layers": []}, "layers is []"),
+        (MODEL | {"layers": LAYERS * 129}, "129 layers, and 128 are taken"),
+        (MODEL | {"batch": 0}, "batch is 0"),
+        ({"batch": 8, "config": {"model_type": "gpt2", "n_layer": "x"}}, "n_layer"),
+        ({"batch": 8, "config": nested(50)}, "model_type"),
+        ({"batch": 8, "config": nested(900)}, "is nested deeper than 64 levels"),
+        (MODEL | {"name": "x" * 70_000}, "65536 are taken"),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"array": 2}])
+def test_a_model_that_cannot_be_used_is_refused_with_its_fault(user, model, told, more):
+    job = {"name": "n", "command": ["c"], "total_steps": 5, "model": model} | more
+    answer = user.post("/v1/jobs", json=job)
+    assert answer.status_code == 422, answer.text
+    assert told in answer.text
+    assert user.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_a_request_has_few_different_models_and_one_model_as_often_as_it_likes(user):
+    def jobs(models):
+        one = {"name": "n", "command": ["c"], "total_steps": 5}
+        return {"jobs": [one | {"model": model} for model in models]}
+
+    many = jobs([MODEL | {"batch": batch} for batch in range(1, 22)])
+    answer = user.post("/v1/jobs", json=many)
+    assert answer.status_code == 422
+    assert "21 different values of model, and at most 20 are taken" in answer.text
+    answer = user.post("/v1/jobs", json=jobs([MODEL] * 30))
+    assert answer.status_code == 200, answer.text
+    jobs = user.get("/v1/jobs").json()["jobs"]
+    assert len({job["job_type"] for job in jobs}) == 1
+
+
+def test_a_model_goes_with_no_other_figures(user):
+    job = {"name": "n", "command": ["c"], "total_steps": 5, "model": MODEL}
+    for field, value in (
+        ("throughputs", {"v100": 1.0}),
+        ("batch", BATCH),
+        ("mixed_gangs", True),
+    ):
+        answer = user.post("/v1/jobs", json=job | {field: value})
+        assert answer.status_code == 422
+        assert f"give model or {field}, not both" in answer.text
+    answer = user.post("/v1/jobs", json=job | {"total_steps": None})
+    assert "model needs total_steps" in answer.text

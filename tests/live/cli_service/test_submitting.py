@@ -54,6 +54,90 @@ def test_a_range_of_workers_is_given_by_its_ends(scheduler, leasehold):
     assert "--workers" in both.err
 
 
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 24,
+    "n_embd": 1024,
+    "n_head": 16,
+    "vocab_size": 50257,
+    "n_positions": 1024,
+}
+PLANNED = """
+name: gpt2
+command: [./train]
+total_steps: 100
+scale_factor: [1, 2]
+model: {batch: 64, config: models/gpt2.json}
+"""
+
+
+@pytest.fixture
+def models(scheduler, tmp_path):
+    """Return a folder with models, a file of layers beside it, and jobs with each."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "gpt2.json").write_text(json.dumps(GPT2))
+    layers = "layers:\n- {parameters: 1e6, flops: 1e9, kept_bytes: 1e6, output_bytes: 1e4}\n"
+    (tmp_path / "models" / "layers.yaml").write_text(layers)
+    (tmp_path / "mine.yaml").write_text("batch: 8\nlayers: models/layers.yaml\n")
+    (tmp_path / "job.yaml").write_text(PLANNED)
+    return tmp_path
+
+
+def test_a_job_is_planned_by_the_content_of_its_models_files(scheduler, leasehold, models):
+    ran = leasehold("submit", models / "job.yaml")
+    assert ran.code == 0, ran.err
+    row = scheduler.service.store.job(ran.out.strip())
+    assert json.loads(row.spec["model"]) == {"batch": 64, "config": GPT2}
+    shown = leasehold("job", row.job_id, "--json")
+    assert json.loads(shown.out)["spec"]["model"] == {"batch": 64, "config": GPT2}
+    ran = leasehold("submit", "--model", models / "mine.yaml", "--steps", "9", "--", "./train")
+    assert ran.code == 0, ran.err
+    row = scheduler.service.store.job(ran.out.strip())
+    model = json.loads(row.spec["model"])
+    assert (model["batch"], model["layers"][0]["parameters"]) == (8, 1e6)
+    (models / "layers.csv").write_text("parameters,flops,kept_bytes,output_bytes\n1e6,,1e6,1e4\n")
+    (models / "job.yaml").write_text(
+        PLANNED.replace("config: models/gpt2.json", "layers: layers.csv")
+    )
+    ran = leasehold("submit", models / "job.yaml")
+    assert ran.code == 0, ran.err
+    (layer,) = json.loads(scheduler.service.store.job(ran.out.strip()).spec["model"])["layers"]
+    assert layer == {"parameters": 1e6, "kept_bytes": 1e6, "output_bytes": 1e4}
+    again = leasehold("submit", "--model", row.spec["model"], "--steps", "9", "--", "./train")
+    assert scheduler.service.store.job(again.out.strip()).spec["model"] == row.spec["model"]
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("models/gpt2.json", "a config.json without a batch"),
+        ("{batch: 64, config: nothing.json}", "nothing.json"),
+        ("{batch: 64}", "neither config nor layers"),
+        ("{batch: 0, config: models/gpt2.json}", "batch"),
+        ("{batch: 64, size: 1, config: models/gpt2.json}", "size"),
+        ("{batch: 64, config: {model_type: mamba}}", "mamba"),
+        ("3", "3"),
+    ],
+)
+def test_an_unusable_model_is_refused_by_name(leasehold, models, model, told):
+    job = models / "job.yaml"
+    job.write_text(PLANNED.replace("{batch: 64, config: models/gpt2.json}", model))
+    ran = leasehold("submit", job)
+    assert ran.code == 2
+    assert "model" in ran.err
+    assert told in ran.err
+
+
+def test_a_model_and_what_contradicts_it_are_refused(leasehold, models):
+    ran = leasehold("submit", "--throughput", "v100=2", models / "job.yaml")
+    assert ran.code == 2
+    assert "give model or throughputs, not both" in ran.err
+    (models / "job.yaml").write_text(PLANNED.replace("total_steps: 100\n", ""))
+    ran = leasehold("submit", models / "job.yaml")
+    assert ran.code == 2
+    assert "model needs total_steps" in ran.err
+
+
 def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_path):
     monkeypatch.setenv("MINE", "from outside")
     monkeypatch.chdir(tmp_path)

@@ -45,6 +45,7 @@ def test_the_readme(reader):
         ("tutorial/tour-of-the-page", ()),
         ("how-to/open-in-perfetto", ()),
         ("how-to/plan-a-model", ()),
+        ("tutorial/first-planned-job", ()),
         ("how-to/compare-policies", ("leasehold compare ...",)),
     ],
 )

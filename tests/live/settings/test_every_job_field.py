@@ -32,6 +32,16 @@ from simulator.world.nodes import Mishap
 
 TWO_WORKERS = {"n0": ("v100", "v100")}
 TWO_TYPES = {"n0": ("v100",), "n1": ("k80",)}
+GPT2 = {
+    "config": {
+        "model_type": "gpt2",
+        "n_layer": 12,
+        "n_embd": 768,
+        "n_head": 12,
+        "vocab_size": 50257,
+        "n_positions": 1024,
+    }
+}
 PODS = PodSettings(code_image="leasehold/agent:1")
 BOTH = {"v100": 1.0, "k80": 1.0}
 
@@ -257,6 +267,15 @@ ENTRIES = dict(
             {"v100": 9.0, "k80": 1.0},
             {"v100": 1.0, "k80": 9.0},
             scheduled(nodes=TWO_TYPES),
+        ),
+        # Two workers share the matrices, or the samples.
+        field(
+            "model",
+            GPT2 | {"batch": 1},
+            GPT2 | {"batch": 8},
+            launched,
+            scale_factor=2,
+            throughputs={},
         ),
         field("weight", 1.0, 9.0, scheduled(OTHER)),
         field("deadline_s", None, 115.0, ON_TIME),

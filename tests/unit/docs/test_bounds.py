@@ -11,6 +11,7 @@ from agent.process import lease_files
 from agent.process.inheritance import MOST_PROCESSES
 from api import limits, routing
 from api.edge import layers
+from api.jobs import batches
 from api.pages import output, sign_in, submit
 from api.pages import routing as pages
 from api.routes import jobs_submit
@@ -18,7 +19,9 @@ from api.schemas.jobs import MOST_JOBS
 from api.settings import ApiSettings
 from leasehold.config.settings import ServerSection
 from leasehold.daemon import forecasts
+from planner import catalogue
 from planner.estimation import fitting
+from planner.plans import document
 from scheduler.control.nodes import reports
 from scheduler.control.state import nodes, owners
 from scheduler.domain.jobs import expressions
@@ -60,6 +63,8 @@ def rows():
     ("jobs in one submission", (API.max_batch,)),
     ("jobs in one submission", (MOST_JOBS,)),
     ("an expression for progress", (expressions.MOST_REPETITIONS,)),
+    ("models of jobs", (document.LONGEST, document.MOST_LAYERS, batches.MOST_MODELS,
+                        catalogue.MOST_MODELS)),
     ("worker types in a job's throughputs", (fitting.MOST_ROWS, fitting.MOST_COLUMNS)),
     ("projects in which a user gets uids", (owners.MOST_PROJECTS,)),
     ("uploaded code", (UPLOADS.max_bytes // MIB, UPLOADS.max_project_bytes // MIB,

@@ -24,12 +24,17 @@ SAMPLES = {
     Word.JOB_IDS: ["j-1"], Word.WORKER_COUNTS: [2, 1], Word.WORKER_TYPES: ["v100"],
     Word.RATES: {"v100": 2.5}, Word.RESTARTS: {"v100:8": 60.0},
     Word.MOMENT: 2e9, Word.PODS: {"shm_bytes": 7},
+    Word.MODEL: '{"batch":4,"layers":[{"kept_bytes":8.0,"output_bytes":2.0,"parameters":9.0}]}',
     Word.BATCH: {"initial": 32, "most": 512, "least_per_worker": 2, "most_per_worker": 64},
 }  # fmt: skip
 
 
 #: Fields that another field needs.
-TOGETHER = {"min_workers": {"max_workers": 8}, "batch": {"total_steps": 100.0}}
+TOGETHER = {
+    "min_workers": {"max_workers": 8},
+    "batch": {"total_steps": 100.0},
+    "model": {"total_steps": 100.0},
+}
 
 
 def sample(known):
