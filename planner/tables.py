@@ -68,7 +68,7 @@ class TableBuilder:
                 f"profile key ({twice.job_type!r}, {', '.join(map(str, twice.scale_factors))}) is "
                 "listed twice; list every key once"
             )
-        largest = _largest(cluster)
+        largest = tuple(cluster.most_on_a_node.values())
         revisions = [(largest, self._source.revision(key, cluster)) for key in keys]
         profiles = tuple(
             self._profile(key, cluster, largest, revision)
@@ -150,16 +150,6 @@ class TableBuilder:
 def unit_demand(k: int, size: int, count: int) -> tuple[int, ...]:
     """Return the (K,) demand of ``count`` workers of type ``k`` only."""
     return (0,) * k + (count,) + (0,) * (size - k - 1)
-
-
-def _largest(cluster: Cluster) -> tuple[int, ...]:
-    """Return (K,) the most workers of each type on one node."""
-    index = {name: k for k, name in enumerate(cluster.type_names)}
-    most = [0] * len(index)
-    for workers in {node.workers for node in cluster.nodes}:
-        for name in set(workers):
-            most[index[name]] = max(most[index[name]], workers.count(name))
-    return tuple(most)
 
 
 def _has_room(way: Configuration, largest: tuple[int, ...]) -> bool:

@@ -550,7 +550,7 @@ class Replay:
         key = view.knowledge.key(lease.profile)
         return next(
             way.estimate.steps_per_s
-            for way in view.knowledge.ways(key, view.engine.cluster)
+            for way in view.knowledge.ways(key, view.engine.present)
             if (way.worker_type, way.count, way.plan)
             == (live.worker_type, len(lease.workers), live.plan)
         )

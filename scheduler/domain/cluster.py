@@ -13,6 +13,8 @@ from scheduler.domain.arguments import check_whole
 from scheduler.errors import ClusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler.domain.arrays import FloatArray, IntArray
 
 
@@ -108,6 +110,15 @@ class Cluster:
     def capacity(self) -> FloatArray:
         """(K,) number of workers of each type."""
         return np.bincount(self.worker_type_of, minlength=len(self.worker_types)).astype(float)
+
+    @cached_property
+    def most_on_a_node(self) -> Mapping[str, int]:
+        """Worker type -> the most workers of it on one node."""
+        kinds = {node.workers for node in self.nodes}
+        return {
+            name: max((workers.count(name) for workers in kinds), default=0)
+            for name in self.type_names
+        }
 
     @cached_property
     def cost_usd_per_hour(self) -> FloatArray:

@@ -116,6 +116,11 @@ class Engine:
         return self.state.fleet.cluster
 
     @property
+    def present(self) -> Cluster:
+        """The workers that are not retired, with other numbers; the same until nodes change."""
+        return self.state.fleet.present
+
+    @property
     def in_service(self) -> BoolArray:
         """(W,) workers that are neither lost nor drained nor retired; cordoned ones are included.
 

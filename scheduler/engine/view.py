@@ -57,6 +57,7 @@ class EngineView:
         certificate: how good the last planned round was; None before the first since the start.
         table: configurations by profile.
         cluster: the workers, including retired ones.
+        present: the workers that were not retired, with other numbers.
         jobs: a copy of the active jobs.
         pairs: a copy of the pairs that X lets share workers.
         in_service: (W,) workers that were neither lost nor drained nor retired.
@@ -86,6 +87,7 @@ class EngineView:
     certificate: Certificate | None
     table: ConfigurationTable
     cluster: Cluster
+    present: Cluster
     jobs: JobTable
     pairs: PairTable
     in_service: BoolArray
@@ -128,6 +130,7 @@ class EngineView:
             certificate=engine.certificate,
             table=engine.table,
             cluster=engine.cluster,
+            present=engine.present,
             jobs=jobs,
             pairs=engine.pairs.copy(),
             in_service=engine.in_service.copy(),

@@ -350,7 +350,7 @@ def throughput_views(view: PublishedState) -> tuple[ThroughputView, ...]:
 def ways_of(view: PublishedState, row: JobRow) -> tuple[Way, ...]:
     """Return the ways in which a job could run; none if its steps are seconds."""
     key = CatalogueKey.of(spec_from_json(row.spec))
-    return () if key.timed else tuple(view.knowledge.ways(key, view.engine.cluster))
+    return () if key.timed else tuple(view.knowledge.ways(key, view.engine.present))
 
 
 def pair_views(view: PublishedState) -> tuple[PairView, ...]:

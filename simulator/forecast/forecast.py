@@ -360,7 +360,7 @@ class _Prospect:
 def _best_table(state: ControlState) -> ConfigurationTable:
     """Return the best estimates of throughputs, independent of the policies' own table."""
     return state.knowledge.table(
-        state.engine.cluster,
+        state.engine.present,
         space_sharing=state.policy.choice.space_sharing,
         exclusive=state.nodes.exclusive,
     )
@@ -517,6 +517,6 @@ class _Sources:
         """Return the sources for a profile; cached, since it may have thousands of jobs."""
         if profile not in self._known:
             knowledge = self._state.knowledge
-            found = knowledge.ways(knowledge.key(profile), self._state.engine.cluster)
+            found = knowledge.ways(knowledge.key(profile), self._state.engine.present)
             self._known[profile] = {way.estimate.source for way in found}
         return self._known[profile]

@@ -38,7 +38,7 @@ def renew_table(state: ControlState, transaction: Transaction) -> None:
         state.knowledge.keep_learners(state.jobs.by_id)
     table = state.knowledge.renewed(
         engine.table,
-        engine.cluster,
+        engine.present,
         agnostic=choice.agnostic,
         space_sharing=choice.space_sharing,
         exclusive=state.nodes.exclusive,

@@ -113,8 +113,10 @@ def after_step(
         transaction.record_event_for(
             cause, "node_joined", "node", node.name, workers=list(node.types)
         )
-    if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
-        state.table_due = True
+    new = set(state.engine.cluster.type_names) - set(state.engine.table.worker_types)
+    # The largest node of a type may have joined or left.
+    left = any(isinstance(event, ev.WorkersRetired) for event in transaction.events)
+    state.table_due |= bool(new or joined or left)
     for record in ended:
         if record.spent:
             transaction.set(f"spent/{record.job_id}", None)

@@ -170,7 +170,7 @@ def _rate(state: ControlState | PublishedState, live: LiveLease) -> float:
 def _mixed_rate(state: ControlState | PublishedState, live: LiveLease) -> float:
     """Return the known steps/s of a mixed gang; 0 if there are none."""
     key = state.knowledge.key(live.lease.profile)
-    ways = state.knowledge.ways(key, state.engine.cluster)
+    ways = state.knowledge.ways(key, state.engine.present)
     rates = (way.estimate.steps_per_s for way in ways if way.workers == live.kinds)
     return next(rates, 0.0)
 

@@ -33,7 +33,7 @@ def _lost(state: State, event: ev.WorkersLost | ev.WorkersRetired) -> None:
 
 
 def _retired(state: State, event: ev.WorkersRetired) -> None:
-    state.fleet.retired[list(event.workers)] = True
+    state.fleet.retire(event.workers)
     _lost(state, event)
 
 

@@ -49,6 +49,8 @@ class Fleet:
         self.any_set_aside = False
         #: the fleet as a value; made on access.
         self._cluster: Cluster | None = cluster
+        #: the same without retired workers.
+        self._present: Cluster | None = None
 
     @property
     def type_of(self) -> IntArray:
@@ -116,6 +118,26 @@ class Fleet:
             self._cluster = Cluster(worker_types=tuple(self.worker_types), nodes=tuple(self.nodes))
         return self._cluster
 
+    @property
+    def present(self) -> Cluster:
+        """The fleet without retired workers, so with other numbers; it keeps all worker types."""
+        if self._present is None:
+            retired, starts = self.retired, self.node_start.tolist()
+            nodes = (
+                Node(
+                    name=node.name,
+                    workers=tuple(
+                        kind for w, kind in enumerate(node.workers, first) if not retired[w]
+                    ),
+                )
+                for node, first in zip(self.nodes, starts[:-1], strict=True)
+            )
+            self._present = Cluster(
+                worker_types=tuple(self.worker_types),
+                nodes=tuple(node for node in nodes if node.workers),
+            )
+        return self._present
+
     def count(self, workers: BoolArray) -> IntArray:
         """Return (K,) how many of the marked workers are of each type."""
         counts: IntArray = count_types(workers, self.type_of, len(self.worker_types))
@@ -140,7 +162,7 @@ class Fleet:
         """Append new types."""
         self.worker_types += worker_types
         self.type_names = tuple(kind.name for kind in self.worker_types)
-        self._cluster = None
+        self._cluster = self._present = None
 
     def join(self, node: Node) -> None:
         """Append a node of known types; an old node of the same name is renamed."""
@@ -160,7 +182,7 @@ class Fleet:
         self._cordoned.extend(np.zeros(count, dtype=bool))
         self._retired.extend(np.zeros(count, dtype=bool))
         self._set_aside.extend(np.zeros(count, dtype=bool))
-        self._cluster = None
+        self._cluster = self._present = None
 
     def _rename(self, position: int) -> None:
         old = self.nodes[position]
@@ -169,6 +191,11 @@ class Fleet:
             name += "~"
         self.nodes[position] = Node(name=name, workers=old.workers)
         self.position_of[name] = position
+
+    def retire(self, workers: Sequence[int]) -> None:
+        """Note that workers are gone permanently."""
+        self.retired[list(workers)] = True
+        self._present = None
 
     def set_cordoned(self, workers: Sequence[int], *, cordoned: bool) -> None:
         """Cordon or uncordon workers."""
@@ -187,6 +214,7 @@ class Fleet:
         self.cordoned[:] = cordoned
         self.any_cordoned = bool(cordoned.any())
         self.retired[:] = retired
+        self._present = None
 
     def check_invariants(self) -> None:
         """Raise InvariantError if numbers or names contradict each other."""

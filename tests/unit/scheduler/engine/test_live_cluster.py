@@ -13,6 +13,7 @@ from scheduler.domain.lease_life import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.snapshot import dump, restore
 from scheduler.engine.tables.columns import follow_configurations
 from scheduler.errors import InputError
 
@@ -81,6 +82,21 @@ def test_retired_workers_no_longer_count_for_admission_but_lost_ones_do(start, j
         shell.tell(lose(workers=(1,)))
         shell.submit(job("a", scale_factor=2))
         assert shell.ended == ended
+
+
+def test_the_present_workers_are_those_that_are_not_retired(start):
+    shell = start("type-0:8")
+    before = shell.engine.present
+    assert before is shell.engine.present
+    assert before.nodes == shell.engine.cluster.nodes
+    shell.tell(ev.WorkersRetired(workers=(0, 1, 2, 3, 4)))
+    after = shell.engine.present
+    assert after.most_on_a_node == {"type-0": 3}
+    assert [node.name for node in after.nodes] == [before.nodes[1].name]
+    assert restore(dump(shell.engine), shell.engine.settings).present == after
+    shell.tell(ev.WorkersRetired(workers=(5, 6, 7)))
+    assert shell.engine.present.nodes == ()
+    assert shell.engine.present.most_on_a_node == {"type-0": 0}
 
 
 def test_retired_workers_never_return_and_their_jobs_are_interrupted(start, job):
