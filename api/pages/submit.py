@@ -26,7 +26,7 @@ from api.problems import ProblemError
 from api.routes.jobs_submit import take_jobs
 from api.threads import in_thread
 from scheduler.errors import InputError, LeaseholdError
-from scheduler.views.job_documents import error_of_mistakes, read_documents
+from scheduler.views.job_documents import check_values, error_of_mistakes, read_documents
 from scheduler.views.times import parse_span
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def read_fields(fields: Mapping[str, str]) -> dict[str, Any]:
     for name, field in _FIELDS.items():
         if text := fields[name]:
             job[field] = _value(name, text)
+    check_values(job, word=str)
     return job
 
 

@@ -282,8 +282,8 @@ def check_values(job: Mapping[str, Any], *, word: Callable[[str], str]) -> None:
         word: returns the user's name of a field.
 
     Raises:
-        InputError: a number is not finite, a text is no Unicode, or values are nested too deeply
-            (also: contain themselves).
+        InputError: a number is not finite or has more than 64 bits, a text is no Unicode, or values
+            are nested too deeply (also: contain themselves).
     """
     left: list[tuple[str, Any, int]] = [("", job, 0)]
     while left:
@@ -301,6 +301,8 @@ def check_values(job: Mapping[str, Any], *, word: Callable[[str], str]) -> None:
                 left.append((f"{field}.{name}" if field else name, inner, depth + 1))
         elif isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{word(field)} is {value}; give a finite number")
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InputError(f"{word(field)} is a number of more than 64 bits; give a smaller one")
         if isinstance(value, str):
             _check_text(value, word(field))
 

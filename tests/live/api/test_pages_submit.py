@@ -63,6 +63,33 @@ def test_a_trial_says_where_it_could_run_and_changes_nothing(daemon: Any) -> Non
     assert text_of(large) == JOB + "scale_factor: 64\n"
 
 
+ODD = "{batch: 8, config: {model_type: gpt2, odd: %s}}"
+
+
+@pytest.mark.parametrize("odd", [f"1{'0' * 400}", '"\\ud800"', "[" * 60 + "]" * 60, '"\\0"'])
+@pytest.mark.parametrize("form", [ODD, f"'{ODD}'"])
+def test_a_model_that_cannot_be_stored_is_refused_by_the_form(
+    daemon: Any, odd: str, form: str
+) -> None:
+    text = f"{JOB}total_steps: 5\nmodel: {form % odd}\n"
+    for do in ("check", "submit"):
+        page = daemon.browser("user").send("/submit", text=text, do=do)
+        assert page.status_code in {200, 422}
+        assert re.search("model|invalid Unicode", plain(page))
+        assert text_of(page) == text
+    assert jobs_of(daemon) == []
+
+
+def test_a_number_of_400_digits_is_refused_by_name(daemon: Any) -> None:
+    many = f"1{'0' * 400}"
+    browser = daemon.browser("user")
+    for do in ("check", "submit"):
+        page = browser.send("/submit", text=f"{JOB}weight: {many}\n", do=do)
+        assert "weight is a number of more than 64 bits" in plain(page)
+        page = browser.send("/submit", name="a", command="a", workers=many, do=do)
+        assert "scale_factor is a number of more than 64 bits" in plain(page)
+
+
 def test_enter_in_a_form_tries_and_does_not_submit(daemon: Any) -> None:
     page = daemon.browser("user").get("/submit").text
     for form in re.findall(r"<form method=\"post\" class=\"card.*?</form>", page, re.DOTALL):
