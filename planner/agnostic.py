@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: Total workers held, locality and plan: configurations that agree in these differ only in the
-#: worker type.
+#: worker type. Of a job that gives its model only the workers count, since each type has its plan.
 _Shape = tuple[int, str, str]
 
 
@@ -47,7 +47,7 @@ class Agnostic(ConfigurationSource):
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
         """Return the configurations of the other source, as if all types were equal."""
-        return flattened(self._aware.ways(key, cluster))
+        return flattened(self._aware.ways(key, cluster), planned=bool(key.model))
 
     def shared(
         self,
@@ -87,14 +87,22 @@ class Agnostic(ConfigurationSource):
         return self._aware.revision(key, cluster)
 
 
-def flattened(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
-    """Return a job's configurations as ``Agnostic`` shows them."""
+def flattened(
+    configurations: Sequence[Configuration], *, planned: bool = False
+) -> tuple[Configuration, ...]:
+    """Return a job's configurations as ``Agnostic`` shows them.
+
+    Args:
+        configurations: in the order of the profile.
+        planned: whether the job gives its model.
+    """
     reference: dict[_Shape, Configuration] = {}
     for configuration in sorted(configurations, key=_first_type):
         if configuration.throughput > 0.0:
-            reference.setdefault(_shape(configuration), configuration)
+            reference.setdefault(_shape(configuration, planned=planned), configuration)
     return tuple(
-        _shown(c, reference[_shape(c)]) if c.throughput > 0.0 else c for c in configurations
+        _shown(c, reference[_shape(c, planned=planned)]) if c.throughput > 0.0 else c
+        for c in configurations
     )
 
 
@@ -109,8 +117,9 @@ def _first_type(way: Configuration | SharedWay) -> int:
     return next((k for k, count in enumerate(way.demand) if count), 0)
 
 
-def _shape(configuration: Configuration) -> _Shape:
-    return sum(configuration.demand), configuration.locality, configuration.plan
+def _shape(configuration: Configuration, *, planned: bool) -> _Shape:
+    workers = sum(configuration.demand)
+    return (workers, "", "") if planned else (workers, configuration.locality, configuration.plan)
 
 
 def _by_demand(configurations: Sequence[Configuration]) -> Mapping[tuple[int, ...], float]:

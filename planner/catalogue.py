@@ -36,6 +36,9 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __contains__(self, key: CatalogueKey) -> bool:
+        return key in self._index
+
     @property
     def keys(self) -> Sequence[CatalogueKey]:
         """The key of each profile: the properties that its jobs share."""

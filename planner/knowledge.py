@@ -110,7 +110,8 @@ class LearnedKnowledge:
         if rough and not self._sources:  # the figures of all sources decide which way counts
             return _ways(self._roughly_alone, key, cluster, self._rough)
         ways = _ways(self._alone, key, cluster, self._estimates)
-        self._ways[key] = revision, ways
+        if key in self._catalogue:  # dry runs bring others
+            self._ways[key] = revision, ways
         return ways
 
     # -- tables -----------------------------------------------------------------------------------
@@ -175,9 +176,9 @@ class LearnedKnowledge:
             return self._planned.estimate(job_type, model, scale_factor, worker_type)
         return self._estimator.estimate(job_type, scale_factor, worker_type)
 
-    def plan_ahead(self, keys: Iterable[CatalogueKey], cluster: Cluster) -> None:
+    def plan_ahead(self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int]) -> None:
         """Find the plans of jobs that give their model."""
-        self._planned.plan_ahead(keys, cluster)
+        self._planned.plan_ahead(keys, per_node)
 
     def misfit(self, key: CatalogueKey, cluster: Cluster) -> str:
         """Return why the model of a job fits nowhere; empty if it gives none."""
@@ -273,10 +274,14 @@ class LearnedKnowledge:
         )
         return self._batches.observe(job_type, worker_type, time)
 
-    def note_out_of_memory(self, job_type: str, scale_factor: int, worker_type: str) -> bool:
+    def note_out_of_memory(
+        self, job_type: str, scale_factor: int, worker_type: str, plan: str
+    ) -> bool:
         """Give up the plan of a job whose model is known."""
         model = self._catalogue.model(job_type)
-        return bool(model) and self._planned.give_up(job_type, model, worker_type, scale_factor)
+        return bool(model) and self._planned.give_up(
+            job_type, model, worker_type, scale_factor, plan
+        )
 
     def observe_noise(self, job_id: str, noise: float) -> bool:
         """Store the gradient noise of a job with a variable batch."""

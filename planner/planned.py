@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,9 +35,9 @@ _VERSION: Final = 1
 #: some on the worker type.
 _PREDICTED: Final = 0.3
 _CORRECTED: Final = 0.15
-#: Plans that are remembered, and planners.
-_PLANS: Final = 65_536
-_PLANNERS: Final = 256
+#: Characters of the models whose plans are remembered, and planners.
+_REMEMBERED: Final = 64_000_000
+_PLANNERS: Final = 16
 #: Part of the memory of a plan that ran out of memory which the next plan may fill, and the least
 #: part of a worker's memory that plans may always fill: beyond it the prediction is not to blame.
 _NEXT: Final = 0.9
@@ -76,29 +77,32 @@ class Planned:
     def __init__(self, estimator: Estimator, hardware: Hardware | None = None) -> None:
         self._estimator = estimator
         self._hardware = hardware or read_hardware()
-        self._cluster: Cluster | None = None
-        self._per_node: dict[str, int] = {}
+        self._per_node: Mapping[str, int] = {}
         #: (job type, worker type) -> part of the usable memory that plans may fill, below 1.
         self._room: dict[tuple[str, str], float] = {}
 
     def serve(self, cluster: Cluster) -> None:
         """Note how many workers of each type a node has at most."""
-        if cluster is not self._cluster:
-            self._per_node, self._cluster = per_node_of(cluster), cluster
+        self._per_node = cluster.most_on_a_node
 
     def plan(self, job_type: str, model: str, worker_type: str, count: int) -> Found:
         """Return the fastest plan of a job's model that fits on ``count`` workers of a type."""
-        nodes = self._per_node.get(worker_type)
         room = self._room.get((job_type, worker_type), 1.0)
-        return find_plan(model, worker_type, nodes, count, self._hardware, room)
+        return self._find(model, worker_type, count, room)
 
-    def give_up(self, job_type: str, model: str, worker_type: str, count: int) -> bool:
-        """Note that a plan ran out of memory; return whether there is another one from now on."""
+    def give_up(self, job_type: str, model: str, worker_type: str, count: int, plan: str) -> bool:
+        """Give up a plan that ran out of memory, if another one fits; return whether that is so.
+
+        Figures that were measured on workers of the type are forgotten with it.
+        """
         found = self.plan(job_type, model, worker_type, count)
         room = max(_NEXT * found.filled, _LEAST_ROOM)
-        if not found.plan or room >= found.filled:
+        if found.plan != plan or room >= found.filled:
+            return False  # another plan ran, or this one fills too little to be blamed
+        if not self._find(model, worker_type, count, room).plan:
             return False
         self._room[job_type, worker_type] = room
+        self._estimator.forget_measured(job_type, worker_type)
         return True
 
     def forget(self, job_types: Collection[str]) -> int:
@@ -128,14 +132,14 @@ class Planned:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"stored plans are damaged: {error!r}") from error
 
-    def plan_ahead(self, keys: Iterable[CatalogueKey], cluster: Cluster) -> None:
+    def plan_ahead(self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int]) -> None:
         """Find plans, so that other calls know them; it may run in a thread beside these."""
-        per_node = per_node_of(cluster)
         for key in keys:
-            for name in filter(key.allows, cluster.type_names):
+            for name in filter(self._hardware.has, filter(key.allows, per_node)):
                 room = self._room.get((key.job_type, name), 1.0)
                 for count in key.scale_factors:
-                    find_plan(key.model, name, per_node[name], count, self._hardware, room)
+                    place = Place(name, per_node[name], count, room)
+                    _PLANS.find(key.model, self._hardware, place)
 
     def locality(self, worker_type: str, count: int) -> str:
         """Return where the workers of a plan must be: as near as the prediction assumed."""
@@ -175,6 +179,10 @@ class Planned:
             told.setdefault(reason, []).append(f"{most} x {name}")
         return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in told.items() if reason)
 
+    def _find(self, model: str, worker_type: str, count: int, room: float) -> Found:
+        place = Place(worker_type, self._per_node.get(worker_type), count, room)
+        return _PLANS.find(model, self._hardware, place)
+
     def _ratio(self, job_type: str, model: str, worker_type: str) -> float | None:
         """Return the mean of measured over predicted steps/s; None without a measurement."""
         logs = []
@@ -187,36 +195,71 @@ class Planned:
         return float(np.exp(np.mean(logs))) if logs else None
 
 
-def per_node_of(cluster: Cluster) -> dict[str, int]:
-    """Return worker type -> the most workers of it that a node has."""
-    kinds = {node.workers for node in cluster.nodes}
-    return {
-        name: max((workers.count(name) for workers in kinds), default=0)
-        for name in cluster.type_names
-    }
+class Place(NamedTuple):
+    """Workers on which a plan is looked for.
+
+    Attributes:
+        worker_type: hardware class.
+        per_node: workers of a node; None for what is usual.
+        workers: how many.
+        room: part of the usable memory that the plan may fill.
+    """
+
+    worker_type: str
+    per_node: int | None
+    workers: int
+    room: float = 1.0
 
 
-@lru_cache(maxsize=_PLANS)
-def find_plan(  # noqa: PLR0917 - the cache wants them in one order
-    model: str,
-    worker_type: str,
-    per_node: int | None,
-    count: int,
-    hardware: Hardware,
-    room: float = 1.0,
-) -> Found:
-    """Return the fastest plan of a model that fits on ``count`` workers of a type.
+class _Plans:
+    """Plans that were found, by model; threads may share it.
+
+    Models that were not asked for lately are forgotten, since dry runs bring many.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        #: model -> its plans; the last model asked for is the last one here.
+        self._found: dict[str, dict[tuple[Hardware, Place], Found]] = {}
+        #: characters of these models.
+        self._size = 0
+
+    def find(self, model: str, hardware: Hardware, place: Place) -> Found:
+        """Return what ``find_plan`` returns."""
+        known = self._of(model)
+        found = known.get((hardware, place))
+        if found is None:
+            found = known[hardware, place] = find_plan(model, hardware, place)
+        return found
+
+    def _of(self, model: str) -> dict[tuple[Hardware, Place], Found]:
+        with self._lock:
+            known = self._found.pop(model, None)
+            if known is None:
+                known = {}
+                self._size += len(model)
+            self._found[model] = known
+            while self._size > _REMEMBERED:
+                oldest = next(iter(self._found))
+                self._size -= len(oldest)
+                del self._found[oldest]
+        return known
+
+
+_PLANS: Final = _Plans()
+
+
+def find_plan(model: str, hardware: Hardware, place: Place) -> Found:
+    """Return the fastest plan of a model that fits on some workers.
 
     Args:
         model: see ``JobSpec.model``.
-        worker_type: hardware class.
-        per_node: workers of a node; None for what is usual.
-        count: workers.
         hardware: accelerators.
-        room: part of the usable memory that it may fill.
+        place: the workers.
     """
     if not model.startswith("{"):
         return Found(0.0, "", "no job with this model is active")
+    worker_type, per_node, count, room = place
     try:
         best = _planner(model, worker_type, per_node, hardware, room)(count)
     except InputError as error:  # it is not known, or does not compute in the job's precision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from scheduler.domain.lease_life import EndReason, words_of_code
+from scheduler.domain.lease_life import MEMORY_ERROR, EndReason, words_of_code
 from scheduler.protocol.desired import LEFT_EARLY
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ def _failure(code: int, ending: Mapping[str, object]) -> tuple[EndReason, str]:
         seen = "the kernel counted it" if kills else "guessed from SIGKILL, no counter is visible"
         return EndReason.OOM, f"killed for lack of host memory ({seen})"
     if ending["memory_error"]:
-        return EndReason.OOM, "stderr ends with an out-of-memory error"
+        return EndReason.OOM, MEMORY_ERROR
     return EndReason.FAILED, words_of_code(code)

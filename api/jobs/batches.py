@@ -111,7 +111,7 @@ def _values(item: Any, name: str) -> list[str]:
     """Return the texts of a field that has one or several."""
     found = item.get(name) if isinstance(item, dict) else None
     if isinstance(found, dict):
-        return [str(orjson.dumps(found))]
+        return [repr(found)]
     return [v for v in (found if isinstance(found, list) else [found]) if isinstance(v, str)]
 
 

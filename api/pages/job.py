@@ -99,7 +99,7 @@ async def show_job(request: Request, principal: Principal) -> Response:
         attempts=attempts[-_LINES:][::-1],
         bars=list(_bars(attempts[-_LINES:], context.now() if is_active else job["finished_s"])),
         cost_usd=_cost(attempts, context.service.cluster().prices, context.now()) if leads else 0.0,
-        speeds=_speeds(context.service.ways(row)),
+        speeds=_speeds(await context.service.ways(row)),
         older=max(len(attempts) - _LINES, 0),
         events=[event_answer(line, principal) for line in lines],
         log=log,

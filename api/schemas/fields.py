@@ -5,6 +5,7 @@ import json
 import shlex
 from typing import Annotated, Any
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -36,7 +37,10 @@ from scheduler.domain.jobs.fields import LATEST_S, LONGEST_S, Number, Word
 from scheduler.domain.jobs.job import LARGEST_GANG
 from scheduler.domain.jobs.spec import LONGEST_TYPE
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import plain_json
 
+#: Levels of lists and objects in a model.
+_DEEPEST_MODEL = 32
 #: So many characters of a command in one text are split for the example in the message.
 _SHOWN_COMMAND = 200
 
@@ -149,6 +153,16 @@ Command = Annotated[
 
 
 def _model(value: Any) -> str:
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            raise ValueError("must be an object with config or layers, and batch") from None
+    if not plain_json(value, _DEEPEST_MODEL):
+        raise ValueError(
+            f"may hold finite numbers of 64 bits, texts without NUL or halves of characters, and "
+            f"{_DEEPEST_MODEL} levels of lists and objects"
+        )
     try:
         return write_model(value, place="the model")
     except InputError as error:

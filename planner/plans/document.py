@@ -15,8 +15,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Characters of a job's model: it is stored with each job. Its layers: to find a plan for a worker
-#: type and count takes 10 ms for 50 layers, and some hundred for so many.
+#: Characters of a job's model: it is stored with each job. Its layers: plans of more take longer.
 LONGEST: Final = 65_536
 MOST_LAYERS: Final = 128
 #: Precision of a model that is a ``config.json``.

@@ -244,6 +244,7 @@ def forget_throughputs(
     if not figures:
         raise NotFoundError(f"no throughput of job type '{fact.job_type}' is known")
     state.table_due = state.estimates_due = state.batches_due = state.mixed_due = True
+    transaction.set(Part.PLANS.value, state.knowledge.dump(Part.PLANS))
     transaction.record_event(
         "throughputs_forgotten", "throughputs", fact.job_type, actor=fact.actor, figures=figures
     )

@@ -93,6 +93,10 @@ class EndReason(enum.StrEnum):
         return EndReason.FAILED if self is EndReason.OOM else self
 
 
+#: The message of an end by lack of memory that a job wrote itself: most such jobs lacked memory of
+#: an accelerator. Of host memory, the kernel kills them.
+MEMORY_ERROR: Final = "stderr ends with an out-of-memory error"
+
 _BY_GRAVITY: Final = (
     EndReason.COMPLETED,
     EndReason.CANCELLED,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.throughput import SharingCost
     from scheduler.runtime.driver.driver import Driver
     from scheduler.runtime.forecaster import Forecaster
+    from scheduler.runtime.planning import Planning
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
     from scheduler.views.dues import DuesPage
@@ -61,6 +62,7 @@ class ClusterAdmin:
     _clock: Clock
     _solver: Solver
     _forecaster: Forecaster | None
+    _planning: Planning
 
     @property
     def driver(self) -> Driver:
@@ -96,6 +98,7 @@ class ClusterAdmin:
 
     async def remove_node(self, name: str, *, actor: str) -> None:
         """Remove a node that is lost and holds no leases."""
+        await self._planning.for_node(name, ())
         await self._tell(NodeRemoved(node=name, actor=actor))
 
     def leases(self) -> tuple[LeaseView, ...]:

@@ -116,7 +116,7 @@ class Jobs(Protocol):
         """Return when waiting jobs will start, by the last replay; it does not wait for one."""
         ...
 
-    def ways(self, row: JobRow) -> tuple[Way, ...]:
+    async def ways(self, row: JobRow) -> tuple[Way, ...]:
         """Return the ways in which a job could run, with their throughputs; none on a standby."""
         ...
 

@@ -15,13 +15,14 @@ from scheduler.control.facts.facts import (
     JobChangeAsked,
     NodeReported,
 )
-from scheduler.control.facts.requests import Submission, Submitted
+from scheduler.control.facts.requests import JobAction, Submission, Submitted
+from scheduler.control.facts.specs import spec_from_json
 from scheduler.control.jobs.actions import try_act
 from scheduler.control.jobs.submit import try_fit
+from scheduler.control.nodes.inventory import inventory_of
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease_life import LeasePhase
 from scheduler.domain.rows import HistoryRow
-from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     AdmissionError,
@@ -47,6 +48,7 @@ from scheduler.runtime.driver.restart_driver import (
 from scheduler.runtime.driver.takeover import Takeover
 from scheduler.runtime.execs import Execs
 from scheduler.runtime.intake import submission_fact
+from scheduler.runtime.planning import Planning
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.secret_box import NO_KEY, SecretBox
@@ -64,12 +66,12 @@ from scheduler.views.types import ExpectedStarts, Health
 from scheduler.webhooks.delivery import Webhooks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from scheduler.clock import Clock
     from scheduler.control.facts.facts import Fact
-    from scheduler.control.facts.requests import Acted, Fit, JobAction
+    from scheduler.control.facts.requests import Acted, Fit
     from scheduler.control.state.view import PublishedState
     from scheduler.domain.jobs.spec import JobSpec
     from scheduler.domain.rows import JobRow
@@ -164,8 +166,7 @@ class LiveService(ClusterAdmin):
         self._solver_is_warm = solver_is_warm
         self._box = box or SecretBox()
         self._signals = NodeSignals()
-        #: plans are found for one request at a time: they share one interpreter with the loop.
-        self._planning = asyncio.Lock()
+        self._planning = Planning(lambda: self._view)
         #: commands that run beside jobs.
         self.execs = Execs(clock, view=lambda: self._view, wake=self._signals.tell, note=self.note)
         #: the webhooks that receive events.
@@ -356,7 +357,7 @@ class LiveService(ClusterAdmin):
         for first in range(0, len(rest), _PIECE):
             piece = rest[first : first + _PIECE]
             try:
-                await self._plan_ahead(item.spec for item in piece)
+                await self._planning.for_jobs(item.spec for item in piece)
                 fact = await asyncio.to_thread(
                     submission_fact, self._store, piece, actor=actor, box=self._box
                 )
@@ -372,19 +373,12 @@ class LiveService(ClusterAdmin):
         without_key = Submitted(code="refused", refusal=NO_KEY)
         return tuple(without_key if no else next(left) for no in refused)
 
-    async def _plan_ahead(self, specs: Iterable[JobSpec]) -> None:
-        """Find the plans of models beside the loop: decisions would wait for them."""
-        if keys := {CatalogueKey.of(spec) for spec in specs if spec.model}:
-            view = self._view
-            async with self._planning:
-                await asyncio.to_thread(view.knowledge.plan_ahead, keys, view.engine.cluster)
-
     async def fit(self, spec: JobSpec, *, owner: str = "", forecast: bool = False) -> Fit:
         """Return whether and where a job could run; changes nothing."""
         if spec.secret_env and not self._box.can_seal:
             raise AdmissionError(NO_KEY)
         rows = await self._rows_of(spec.depends_on) if spec.depends_on else {}
-        await self._plan_ahead([spec])
+        await self._planning.for_jobs([spec])
         fit = try_fit(self._view, spec, owner, rows)
         if not (forecast and fit.fits):
             return fit
@@ -409,6 +403,8 @@ class LiveService(ClusterAdmin):
         rows = await self._rows_of(job_ids)
         if dry_run:
             return try_act(self._view, job_ids, action, rows)
+        if action is JobAction.REQUEUE:
+            await self._planning.for_jobs(spec_from_json(row.spec) for row in rows.values())
         acted: tuple[Acted, ...] = await self._tell(
             JobActionAsked(
                 job_ids=tuple(job_ids), action=action, rows=rows, actor=actor, reason=reason
@@ -480,9 +476,14 @@ class LiveService(ClusterAdmin):
             return ExpectedStarts()
         return self._forecaster.starts(self._driver.copied, job_ids)
 
-    def ways(self, row: JobRow) -> tuple[Way, ...]:
+    async def ways(self, row: JobRow) -> tuple[Way, ...]:
         """Return the ways in which a job could run, with their throughputs; none on a standby."""
-        return () if self._driver is None else state_views.ways_of(self._driver.view, row)
+        if self._driver is None:
+            return ()
+        view = self._driver.view
+        if row.job_id not in view.jobs.by_id:
+            await self._planning.for_jobs([spec_from_json(row.spec)])
+        return state_views.ways_of(view, row)
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
         """Return whether the stored output is complete; waits a little if more is on its way."""
@@ -569,10 +570,10 @@ class LiveService(ClusterAdmin):
         self, report: NodeReport, *, address: str, version: str, enrolled: bool = False
     ) -> None:
         """Take in a report; ends of leases are durable on return."""
-        await self._tell(
-            NodeReported(report=report, address=address, version=version, enrolled=enrolled),
-            patient=1 + sum(lease.state is LeasePhase.ENDED for lease in report.leases),
-        )
+        fact = NodeReported(report=report, address=address, version=version, enrolled=enrolled)
+        await self._planning.for_node(report.node, inventory_of(self._view, fact).types)
+        ended = sum(lease.state is LeasePhase.ENDED for lease in report.leases)
+        await self._tell(fact, patient=1 + ended)
 
     async def append_log(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -256,9 +256,10 @@ def explain(
     record = view.jobs.by_id.get(row.job_id)
     if record is None:
         return explain_ended(row)
-    running = record.status is JobStatus.RUNNING
-    how = _explain_running if running else partial(_explain_waiting, glance=glance)
-    found = how(view, record, now_s)
+    if record.status is JobStatus.RUNNING:
+        found = _explain_running(view, record, now_s)
+    else:
+        found = _explain_waiting(view, record, now_s, glance=glance)
     if not record.spec.model:
         return found
     return replace(found, configurations=fit_of(view, record.spec).configurations[:_MOST_WAYS])

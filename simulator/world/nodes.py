@@ -46,11 +46,13 @@ class Mishap:
         steps: the number of done steps at which it happens.
         end: how the job ends, ``FAILED``, ``OOM`` or ``LOST``.
         node: on which node; empty for the one that runs rank 0.
+        message: that its agent reports.
     """
 
     steps: float
     end: EndReason = EndReason.FAILED
     node: str = ""
+    message: str = "a mishap"
 
 
 def one_step_per_s(_job: str, _worker_type: str, _workers: int, _partner: str | None) -> float:
@@ -471,7 +473,7 @@ class SimulatedNode:
             if mishap is not None and self._mishap_s(run) <= now_s:
                 self.world.mishaps[run.lease.job_id].remove(mishap)
                 self._checkpoint(run, now_s)
-                self._end(run, mishap.end, exit_code=1, message="a mishap")
+                self._end(run, mishap.end, exit_code=1, message=mishap.message)
             elif run.fails_s <= now_s:
                 self._checkpoint(run, now_s)
                 self._end(run, EndReason.FAILED, exit_code=1, message="it failed by itself")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from leasehold.cli.reading.model_files import FUNCTION, trace_layers
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from planner.plans.training import LayeredTraining, Training
 
-
 _YAML: Final = frozenset({".yaml", ".yml"})
+#: ``package.module:function``.
+_FUNCTION: Final = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 def read_training(
@@ -35,8 +39,8 @@ def read_training(
 
     options = {"batch": batch, "sequence": sequence, "precision": precision}
     path = Path(model)
-    if not path.exists() and FUNCTION.fullmatch(model):
-        document = trace_layers(model)
+    if not path.exists() and _FUNCTION.fullmatch(model):
+        document = _trace_layers(model)
         return read_model(_with(document, options, model), name=model, place=model)
     file = path / "config.json" if path.is_dir() else path
     document = _read(file)
@@ -46,6 +50,39 @@ def read_training(
     if "model_type" in document:  # the file is a config.json itself
         document = {"config": document}
     return read_model(_with(document, options, str(file)), name=name, place=str(file))
+
+
+def _trace_layers(place: str) -> dict[str, Any]:
+    """Return the layers of the module that a function of the user makes, in this process.
+
+    Args:
+        place: the function, see ``_FUNCTION``.
+
+    Raises:
+        InputError: it cannot be called, or fails.
+    """
+    from leasehold.torch import describe_layers  # noqa: PLC0415 - keeps the start quick
+
+    module, function = place.split(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the present folder, as for ``python -m``
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
+            make = getattr(importlib.import_module(module), function)
+            return describe_layers(make, name=function)
+    except ModuleNotFoundError as error:
+        remedy = "install it"
+        if error.name == "torch":
+            remedy = "pip install 'leasehold-scheduler[torch]'"
+        elif f"{module}.".startswith(f"{error.name}."):
+            remedy = "run the command in its folder"
+        raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
+    except SystemExit as error:
+        raise InputError(
+            f"{place} ends the process; it must return a module and its inputs"
+        ) from error
+    except Exception as error:  # the function is the user's
+        raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
 
 
 def _read(file: Path) -> Any:

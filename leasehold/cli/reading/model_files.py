@@ -1,14 +1,10 @@
-"""Models of jobs: files with a config.json or a list of layers, or a function of Python."""
+"""Models of jobs: files with a config.json or a list of layers."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import importlib
 import io
-import re
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from scheduler.errors import InputError
 from scheduler.unreadable import why_unreadable
@@ -17,16 +13,13 @@ from scheduler.views.job_documents import read_values
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: ``package.module:function``.
-FUNCTION: Final = re.compile(r"\w+(\.\w+)*:\w+")
-
 
 def load_model(model: Any, folder: Path, *, place: str) -> Any:
     """Return a job's model with the content of the files that it names.
 
     Args:
-        model: as in a job file: an object whose ``config`` and ``layers`` may be paths, or
-            ``module:function`` for layers; or the path of a file with such an object, or its JSON.
+        model: as in a job file: an object whose ``config`` and ``layers`` may be paths; or the path
+            of a file with such an object, or its JSON.
         folder: from which paths count.
         place: where the model is, for messages.
 
@@ -48,45 +41,10 @@ def load_model(model: Any, folder: Path, *, place: str) -> Any:
     if isinstance(made.get("config"), str):
         made["config"] = _read(folder / made["config"], f"{place}.config")
     if isinstance(layers := made.get("layers"), str):
-        file = folder / layers
-        traced = not file.exists() and FUNCTION.fullmatch(layers)
-        found = trace_layers(layers) if traced else _read(file, f"{place}.layers")
+        found = _read(folder / layers, f"{place}.layers")
         found = found if isinstance(found, dict) else {"layers": found}
         made = found | made | {"layers": found.get("layers")}
     return made
-
-
-def trace_layers(place: str) -> dict[str, Any]:
-    """Return the layers of the module that a function of the user makes, in this process.
-
-    Args:
-        place: the function, see ``FUNCTION``.
-
-    Raises:
-        InputError: it cannot be called, or fails.
-    """
-    from leasehold.torch import describe_layers  # noqa: PLC0415 - keeps the start quick
-
-    module, function = place.split(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the present folder, as for ``python -m``
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
-            make = getattr(importlib.import_module(module), function)
-            return describe_layers(make, name=function)
-    except ModuleNotFoundError as error:
-        remedy = "install it"
-        if error.name == "torch":
-            remedy = "pip install 'leasehold-scheduler[torch]'"
-        elif f"{module}.".startswith(f"{error.name}."):
-            remedy = "run the command in its folder"
-        raise InputError(f"{place}: there is no module '{error.name}'; {remedy}") from error
-    except SystemExit as error:
-        raise InputError(
-            f"{place} ends the process; it must return a module and its inputs"
-        ) from error
-    except Exception as error:  # the function is the user's
-        raise InputError(f"{place} failed: {type(error).__name__}: {error}") from error
 
 
 def _read(file: Path, place: str) -> Any:

@@ -152,7 +152,7 @@ def _take_up_again(
     profiles = state.knowledge.profiles
     record = JobRecord.of_row(row, profile=-1)
     record.profile = state.knowledge.profile_of(record.spec, record.job_id)
-    state.table_due |= record.profile == profiles
+    state.table_due |= record.profile == profiles or bool(record.spec.model)
     if record.spec.batch:
         keep_learner(state, transaction)
     declare_missing(state, (record.spec,), state.engine.cluster.type_names)

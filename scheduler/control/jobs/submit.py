@@ -153,7 +153,8 @@ def _record(
         state.owners.give(((spec.project, item.owner),), state.settings)
     profiles = state.knowledge.profiles
     profile = state.knowledge.profile_of(spec, job_id)
-    state.table_due |= profile == profiles
+    # The model of a known profile may have been forgotten.
+    state.table_due |= profile == profiles or bool(spec.model)
     if spec.batch:
         keep_learner(state, transaction)
     declare_own(state, spec)
@@ -220,7 +221,7 @@ def _over_quota(state: ControlState | PublishedState, spec: JobSpec) -> str:
 
 def _able_types(state: ControlState | PublishedState, spec: JobSpec) -> tuple[str, ...]:
     """Return the worker types that a job is known to run on."""
-    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.present, rough=True)
     found = {name for way in ways if way.estimate.steps_per_s > 0.0 for name in way.workers}
     return tuple(sorted(found | {name for name, rate in spec.throughputs.items() if rate > 0.0}))
 
@@ -349,7 +350,7 @@ def _fit(
     near: Room | None = None
     options, fitting = [], []
     key = CatalogueKey.of(spec)
-    for way in state.knowledge.ways(key, state.engine.cluster, rough=rough):
+    for way in state.knowledge.ways(key, state.engine.present, rough=rough):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         plain = way.locality == ANYWHERE and not way.plan
         own = plain and way.count == spec.scale_factor
@@ -383,7 +384,7 @@ def _fit(
     if fitting:
         reason, message = _judge(fitting)
     else:
-        why = "" if options else state.knowledge.misfit(key, state.engine.cluster)
+        why = "" if options else state.knowledge.misfit(key, state.engine.present)
         reason, message = _misfit(spec, options, names, room[0], why)
     if reason is WaitReason.WORKERS_OUT:
         out = out_of_reach(state, spec)
@@ -487,7 +488,7 @@ def _counts(state: ControlState | PublishedState) -> tuple[IntArray, IntArray, I
 
 def out_of_reach(state: ControlState | PublishedState, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on but that cannot be granted."""
-    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.present, rough=True)
     able = {name for way in ways for name in way.workers}
     found: dict[str, dict[str, int]] = {}
     for name, node in sorted(state.nodes.by_name.items()):

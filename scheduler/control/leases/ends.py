@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from scheduler.control.leases.apply_commands import stop_time_s
 from scheduler.control.leases.launches import time_launch
 from scheduler.control.leases.progress import safe_steps
-from scheduler.control.leases.retries import Category, category_of, spend_retry
+from scheduler.control.leases.retries import category_of, spend_retry
 from scheduler.control.state.leases import MemberEnd
 from scheduler.control.state.transaction import TIME_PASSES
 from scheduler.domain.facts import events as ev
 from scheduler.domain.facts.causes import Cause, FactKind
 from scheduler.domain.facts.troubles import trouble_of
 from scheduler.domain.jobs.job import JobStatus
-from scheduler.domain.lease_life import ABRUPT, EndReason, RevokeReason
+from scheduler.domain.lease_life import ABRUPT, MEMORY_ERROR, EndReason, RevokeReason
 from scheduler.domain.throughputs.knowledge import Part
 from scheduler.engine.events.on_leases import GOT_ON_S
 
@@ -66,16 +66,20 @@ def end_lease(state: ControlState, transaction: Transaction, live: LiveLease) ->
         transaction.emit(ev.JobCancelled(job_id=record.job_id))
     category = category_of(end.reason, trouble_of(end.reason_code, end.message))
     spend_retry(state, transaction, record, category, revoked=live.revoked)
-    if category is Category.OUT_OF_MEMORY and live.plan:
+    if live.plan and end.reason is EndReason.OOM and end.message == MEMORY_ERROR:
         _give_plan_up(state, transaction, live)
 
 
 def _give_plan_up(state: ControlState, transaction: Transaction, live: LiveLease) -> None:
     """Let jobs of a type have plans with less memory, if one of them has run out of it."""
     job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
-    workers = len(live.lease.workers)
-    if state.knowledge.note_out_of_memory(job_type, workers, live.worker_type):
-        state.table_due = True
+    place = len(live.lease.workers), live.worker_type
+    if state.knowledge.note_out_of_memory(job_type, *place, live.plan):
+        state.table_due = state.estimates_due = True
+        for other in state.leases.by_id.values():  # what goes on was planned before
+            job = state.jobs.by_id.get(other.lease.job_id)
+            if job is not None and job.spec.type_key == job_type:
+                other.learned &= other.worker_type != live.worker_type
         transaction.set(Part.PLANS.value, state.knowledge.dump(Part.PLANS))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scheduler.control.facts.facts import NodeReported, WorkersApproved
     from scheduler.control.state.state import ControlState
     from scheduler.control.state.transaction import Transaction
+    from scheduler.control.state.view import PublishedState
 
 #: The most worker types that a message names.
 MOST_TOLD: Final = 16
@@ -42,7 +43,7 @@ class AcceptedWorkers:
     refused: Mapping[str, int] = field(default_factory=dict)
 
 
-def inventory_of(state: ControlState, fact: NodeReported) -> AcceptedWorkers:
+def inventory_of(state: ControlState | PublishedState, fact: NodeReported) -> AcceptedWorkers:
     """Return the accepted workers of a report."""
     workers = fact.report.workers
     approved = state.nodes.approved.get(fact.report.node)

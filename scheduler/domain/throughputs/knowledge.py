@@ -72,14 +72,14 @@ class Knowledge(Protocol):
         """
         ...
 
-    def plan_ahead(self, keys: Iterable[CatalogueKey], cluster: Cluster) -> None:
+    def plan_ahead(self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int]) -> None:
         """Find the plans of jobs that give their model, so that other calls need not.
 
         It takes 5 ms for each worker type and count, and may run in a thread beside other calls.
 
         Args:
             keys: what the jobs of each profile have in common.
-            cluster: the worker types, and the nodes.
+            per_node: worker type -> the most workers of it on one node.
         """
         ...
 
@@ -262,13 +262,18 @@ class Knowledge(Protocol):
         """
         ...
 
-    def note_out_of_memory(self, job_type: str, scale_factor: int, worker_type: str) -> bool:
-        """Note that a job ran out of memory under its plan, which is given up if that helps.
+    def note_out_of_memory(
+        self, job_type: str, scale_factor: int, worker_type: str, plan: str
+    ) -> bool:
+        """Note that a job ran out of memory under a plan, which is given up if another one fits.
+
+        Measured figures of the job type on workers of the type are forgotten with it.
 
         Args:
             job_type: key; nothing happens if its jobs give no model.
             scale_factor: workers.
             worker_type: hardware class.
+            plan: that it ran; nothing happens if jobs of the type have another one by now.
 
         Returns:
             Whether jobs of the type have other plans from now on.

@@ -131,7 +131,8 @@ def recover_state(
     _restore_launches(state, store)
     # Decisions would wait for these plans.
     planned = {record.profile for record in state.jobs.by_id.values() if record.spec.model}
-    state.knowledge.plan_ahead(map(state.knowledge.key, planned), state.engine.cluster)
+    keys = map(state.knowledge.key, planned)
+    state.knowledge.plan_ahead(keys, state.engine.present.most_on_a_node)
     _park(state)
     for row in store.open_attempts():
         state.leases.restore_use(row)

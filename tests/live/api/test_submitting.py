@@ -705,12 +705,22 @@ def nested(levels):
     return found
 
 
+def text_model(value):
+    """Return a model as a text in which one value is odd."""
+    return f'{{"batch": 8, "config": {{"model_type": "gpt2", "odd": {value}}}}}'
+
+
 @pytest.mark.parametrize(
     ("model", "told"),
     [
         ([], "Expected `object`"),
-        ("mine.yaml", "give an object with config or layers, and batch"),
-        ("[" * 100_000, "give an object with config or layers, and batch"),
+        ("mine.yaml", "must be an object with config or layers, and batch"),
+        ("[" * 100_000, "must be an object with config or layers, and batch"),
+        (text_model('"\\ud800"'), "must be an object with config or layers, and batch"),
+        (text_model("NaN"), "must be an object with config or layers, and batch"),
+        (text_model("[" * 100 + "]" * 100), "32 levels of lists and objects"),
+        (text_model(f"1{'0' * 400}"), "must be an object with config or layers, and batch"),
+        (text_model('"\\u0000"'), "texts without NUL"),
         ({}, "missing required field `batch`"),
         ({"batch": 8}, "neither config nor layers"),
         (MODEL | {"config": {}}, "both config and layers"),
@@ -718,7 +728,8 @@ def nested(levels):
         (MODEL | {"layers": LAYERS * 129}, "129 layers, and 128 are taken"),
         (MODEL | {"batch": 0}, "batch is 0"),
         ({"batch": 8, "config": {"model_type": "gpt2", "n_layer": "x"}}, "n_layer"),
-        ({"batch": 8, "config": nested(50)}, "model_type"),
+        ({"batch": 8, "config": nested(20)}, "model_type"),
+        ({"batch": 8, "config": nested(50)}, "32 levels of lists and objects"),
         ({"batch": 8, "config": nested(900)}, "is nested deeper than 64 levels"),
         (MODEL | {"name": "x" * 70_000}, "65536 are taken"),
     ],

@@ -113,6 +113,7 @@ def test_a_job_is_planned_by_the_content_of_its_models_files(scheduler, leasehol
         ("models/gpt2.json", "a config.json without a batch"),
         ("{batch: 64, config: nothing.json}", "nothing.json"),
         ("{batch: 64}", "neither config nor layers"),
+        ("{batch: 8, layers: 'models:layers'}", "there is no such file"),
         ("{batch: 0, config: models/gpt2.json}", "batch"),
         ("{batch: 64, size: 1, config: models/gpt2.json}", "size"),
         ("{batch: 64, config: {model_type: mamba}}", "mamba"),

@@ -1,12 +1,15 @@
 """Jobs that give their model: plans of their leases, learned rates, plans given up, a restart."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from leasehold_testing.played import configured, played
 from planner.plans.plan import Plan
-from scheduler.domain.lease_life import EndReason
+from scheduler.control.facts.requests import JobAction, Submission
+from scheduler.control.facts.specs import spec_from_json
+from scheduler.domain.lease_life import MEMORY_ERROR, EndReason
 from scheduler.domain.throughputs.knowledge import Part
 from simulator.world.nodes import Mishap
 
@@ -25,6 +28,15 @@ GPT2_XL = {
 PLANNED = {"model": GPT2_XL, "scale_factor": 2, "total_steps": 1e6, "throughputs": {}}
 
 
+LACKS_MEMORY = Mishap(steps=3.0, end=EndReason.OOM, message=MEMORY_ERROR)
+
+
+def rooms_of(stage):
+    """Return (job type, worker type) -> the part of the memory that its plans may fill."""
+    dump = stage.state.knowledge.dump(Part.PLANS)
+    return {(job_type, worker_type): room for job_type, worker_type, room in dump["room"]}
+
+
 async def leases_of(stage):
     return [lease for node in NODES for lease in await stage.launched(node)]
 
@@ -39,7 +51,7 @@ async def sources_of(stage, job):
     """Return steps/s and their source for each worker type that a job may run on."""
     known = stage.state.knowledge
     key = known.key(stage.state.jobs.by_id[job].profile)
-    ways = known.ways(key, stage.state.engine.cluster)
+    ways = known.ways(key, stage.state.engine.present)
     return {way.worker_type: (way.estimate.steps_per_s, way.estimate.source) for way in ways}
 
 
@@ -93,13 +105,13 @@ def test_measured_rates_correct_predictions_and_outlive_a_restart():
         await stage.job("gpt", **PLANNED | {"worker_types": ["v100"], "scale_factor": [1, 2]})
         await stage.wait(2)
         key = stage.state.knowledge.key(stage.state.jobs.by_id["gpt"].profile)
-        before = stage.state.knowledge.ways(key, stage.state.engine.cluster)
+        before = stage.state.knowledge.ways(key, stage.state.engine.present)
         await stage.wait(130)
-        after = stage.state.knowledge.ways(key, stage.state.engine.cluster)
+        after = stage.state.knowledge.ways(key, stage.state.engine.present)
         plans = await plans_of(stage)
         await stage.crash()
         await stage.start()
-        again = stage.state.knowledge.ways(key, stage.state.engine.cluster)
+        again = stage.state.knowledge.ways(key, stage.state.engine.present)
         return before, after, again, plans
 
     before, after, again, plans = played(story, nodes=NODES)
@@ -118,7 +130,7 @@ def test_measured_rates_correct_predictions_and_outlive_a_restart():
 
 def test_a_plan_that_runs_out_of_memory_is_given_up_for_one_with_less():
     async def story(stage):
-        stage.world.mishaps["gpt"] = [Mishap(steps=3.0, end=EndReason.OOM)]
+        stage.world.mishaps["gpt"] = [LACKS_MEMORY]
         await stage.job("gpt", **PLANNED | {"worker_types": ["v100"]})
         await stage.wait(2)
         first = await plans_of(stage)
@@ -127,15 +139,122 @@ def test_a_plan_that_runs_out_of_memory_is_given_up_for_one_with_less():
         await stage.crash()
         await stage.start()
         await stage.wait(4)
-        stored = stage.state.knowledge.dump(Part.PLANS)
-        return first, second, await plans_of(stage), stored
+        return first, second, await plans_of(stage), rooms_of(stage)
 
-    first, second, third, stored = played(story, nodes=NODES)
+    first, second, third, rooms = played(story, nodes=NODES)
     assert first["gpt"].workers == second["gpt"].workers == 2
     assert first["gpt"] != second["gpt"] == third["gpt"]
-    ((job_type, worker_type, room),) = stored["room"]
+    (((job_type, worker_type), room),) = rooms.items()
     assert job_type.startswith("default/gpt@")
     assert (worker_type, 0.5 <= room < 1) == ("v100", True)
+
+
+def test_lack_of_host_memory_gives_up_no_plan():
+    async def story(stage):
+        stage.world.mishaps["gpt"] = [Mishap(steps=3.0, end=EndReason.OOM)]
+        await stage.job("gpt", **PLANNED | {"worker_types": ["v100"]})
+        await stage.wait(400)
+        return stage.store.job("gpt").attempts, rooms_of(stage)
+
+    attempts, rooms = played(story, nodes=NODES)
+    assert attempts == 2
+    assert rooms == {}
+
+
+def test_jobs_that_run_out_of_memory_together_give_up_one_plan():
+    async def story(stage, names):
+        for name in names:
+            stage.world.mishaps[name] = [LACKS_MEMORY]
+            await stage.job(name, **PLANNED | {"worker_types": ["v100"], "job_type": "gpt"})
+        await stage.wait(400)
+        return {name: stage.store.job(name).attempts for name in names}, rooms_of(stage)
+
+    nodes = {"n0": ("v100", "v100"), "n1": ("v100", "v100")}
+    _, one = played(lambda stage: story(stage, ["a"]), nodes=nodes)
+    attempts, both = played(lambda stage: story(stage, ["a", "b"]), nodes=nodes)
+    assert attempts == {"a": 2, "b": 2}
+    assert both == one != {}
+
+
+def test_figures_measured_under_a_plan_that_is_given_up_are_forgotten():
+    async def story(stage):
+        stage.world.mishaps["gpt"] = [replace(LACKS_MEMORY, steps=200.0)]
+        await stage.job("gpt", **PLANNED | {"worker_types": ["v100"]})
+        before = await sources_of(stage, "gpt")
+        await stage.wait(199)
+        measured = await sources_of(stage, "gpt")
+        await stage.wait(4)
+        return before, measured, await sources_of(stage, "gpt")
+
+    before, measured, after = played(story, nodes=NODES)
+    assert before["v100"][1] == after["v100"][1] == "estimated"
+    assert measured["v100"][1] == "measured"
+    assert after["v100"][0] < before["v100"][0], "the plan that takes less memory is slower"
+
+
+def test_forgotten_throughputs_are_forgotten_with_the_plans_that_ran_out_of_memory():
+    async def story(stage):
+        stage.world.mishaps["gpt"] = [LACKS_MEMORY]
+        await stage.job("gpt", **PLANNED | {"worker_types": ["v100"]})
+        await stage.wait(30)
+        ((job_type, _),) = rooms_of(stage)
+        answer = await stage.request("DELETE", "/v1/throughputs", params={"job_type": job_type})
+        await stage.crash()
+        await stage.start()
+        return answer.status_code, rooms_of(stage)
+
+    assert played(story, nodes=NODES) == (200, {})
+
+
+@pytest.mark.parametrize("way", ["submit", "requeue"])
+def test_after_a_restart_the_model_of_a_job_that_has_ended_is_planned_again(way):
+    async def story(stage):
+        await stage.job("gpt", **PLANNED | {"job_type": "gpt"})
+        await stage.wait(10)
+        await stage.do(stage.service.act(["gpt"], JobAction.CANCEL, actor="me"))
+        await stage.wait(10)
+        await stage.crash()
+        await stage.start()
+        await stage.wait(10)
+        row = stage.store.job("gpt")
+        if way == "requeue":
+            await stage.do(stage.service.act(["gpt"], JobAction.REQUEUE, actor="me"))
+        else:
+            spec = replace(spec_from_json(row.spec), name="next")
+            await stage.submit(Submission(spec=spec, owner="me"))
+        await stage.wait(10)
+        return row.status, await plans_of(stage)
+
+    status, plans = played(story, nodes=NODES)
+    assert status == "cancelled"
+    assert [plan.workers for plan in plans.values()] == [2]
+
+
+def test_plans_follow_the_largest_node():
+    async def story(stage):
+        await stage.job("gpt", **PLANNED | {"scale_factor": 4, "worker_types": ["v100"]})
+        await stage.wait(2)
+        before = await where_of(stage)
+        stage.add_node("n2", *["v100"] * 4)
+        await stage.wait(4)
+        larger = await where_of(stage)
+        stage.remove_node("n2")
+        await stage.wait(120)
+        await stage.do(stage.service.remove_node("n2", actor="me"))
+        await stage.wait(2)
+        return before, larger, await where_of(stage)
+
+    async def where_of(stage):
+        key = stage.state.knowledge.key(stage.state.jobs.by_id["gpt"].profile)
+        (way,) = stage.state.knowledge.ways(key, stage.state.engine.present)
+        table = stage.state.engine.table.profiles[stage.state.jobs.by_id["gpt"].profile]
+        (shown,) = (one for one in table.configurations if one.demand[0])
+        return way.locality, shown.locality, shown.throughput > 0
+
+    nodes = {"n0": ("v100", "v100"), "n1": ("v100", "v100")}
+    before, larger, after = played(story, nodes=nodes)
+    assert before == after == ("any", "any", True)
+    assert larger == ("consolidated", "consolidated", True)
 
 
 def test_a_job_whose_model_fits_nowhere_is_refused_and_told_by_how_much():

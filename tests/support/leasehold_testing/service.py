@@ -295,7 +295,7 @@ class FakeService(FakeSettings):
             made_s=self.now_s, start_s=dict.fromkeys(job_ids, self.now_s + 3600.0)
         )
 
-    def ways(self, row: JobRow) -> tuple[Way, ...]:
+    async def ways(self, row: JobRow) -> tuple[Way, ...]:
         """Return none."""
         return ()
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from planner.agnostic import Agnostic
 from planner.catalogue import MOST_MODELS
 from planner.estimates import Estimates
 from planner.estimation.estimator import Estimator
 from planner.knowledge import LearnedKnowledge
+from planner.planned import _PLANS
 from planner.plans.document import write_model
 from planner.plans.plan import Plan
 from scheduler.domain.cluster import Cluster, Node, WorkerType
@@ -108,6 +110,28 @@ def test_measured_counts_correct_the_others_of_their_type():
     assert after[2, 0, 0].doubt < after[8, 0, 0].doubt
 
 
+def test_policies_that_ignore_worker_types_see_the_plans_of_equal_counts_as_equally_fast():
+    source = Estimates(Estimator())
+    found = by_demand(Agnostic(source).ways(key(), CLUSTER))
+    aware = by_demand(source.ways(key(), CLUSTER))
+    assert aware[2, 0, 0].locality != aware[0, 0, 2].locality
+    for count in (1, 2, 8):
+        assert found[0, 0, count].throughput == found[count, 0, 0].throughput
+        assert found[count, 0, 0].throughput == aware[count, 0, 0].throughput
+        assert found[0, 0, count].plan == aware[0, 0, count].plan
+
+
+def test_a_dry_run_leaves_nothing_in_the_knowledge_and_few_plans(monkeypatch):
+    monkeypatch.setattr("planner.planned._REMEMBERED", 2000)
+    knowledge = LearnedKnowledge()
+    for batch in range(1, 40):
+        tried = CatalogueKey.of(spec(LAYERS | {"batch": batch}, worker_types=("h100",)))
+        knowledge.plan_ahead([tried], CLUSTER.most_on_a_node)
+        assert knowledge.ways(tried, CLUSTER)
+    assert knowledge.profiles == len(knowledge._ways) == 0
+    assert 0 < sum(map(len, _PLANS._found)) <= 2000
+
+
 def test_a_declared_figure_counts_and_one_of_zero_means_never():
     estimator = Estimator()
     estimator.declare("gpt", 2, "v100", 0.0)
@@ -173,7 +197,8 @@ def test_plans_that_run_out_of_memory_are_given_up_until_they_take_little_of_it(
     while True:
         ways = {(way.worker_type, way.count): way for way in knowledge.ways(found, CLUSTER)}
         plans.append(ways["v100", 2].plan)
-        if not knowledge.note_out_of_memory(found.job_type, 2, "v100"):
+        assert not knowledge.note_out_of_memory(found.job_type, 2, "v100", "another plan")
+        if not knowledge.note_out_of_memory(found.job_type, 2, "v100", plans[-1]):
             break
     assert len(set(plans)) == len(plans) > 1
     assert ways["h100", 2] in revision, "other worker types keep theirs"
@@ -182,7 +207,7 @@ def test_plans_that_run_out_of_memory_are_given_up_until_they_take_little_of_it(
     assert again.ways(found, CLUSTER) == knowledge.ways(found, CLUSTER)
     assert knowledge.forget(found.job_type) == 1
     assert knowledge.ways(found, CLUSTER) == revision
-    assert not knowledge.note_out_of_memory("another", 2, "v100")
+    assert not knowledge.note_out_of_memory("another", 2, "v100", plans[0])
 
 
 def test_damaged_plans_are_refused():
