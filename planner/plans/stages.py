@@ -8,6 +8,7 @@ copy.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache, partial
 from itertools import product
@@ -104,16 +105,16 @@ def cut(
     Returns:
         (p,) numbers of layers; empty if ``reach`` allows no cut.
     """
-    sums = np.concatenate(([0.0], np.cumsum(costs)))
+    sums: list[float] = np.concatenate(([0.0], np.cumsum(costs))).tolist()
 
     def fill(bound: float) -> tuple[int, ...]:
         def end(stage: int, begin: int) -> int:
-            last = int(np.searchsorted(sums, sums[begin] + bound, side="right")) - 1
+            last = bisect_right(sums, sums[begin] + bound) - 1
             return last if reach is None else min(last, reach(stage, begin))
 
         return _fill(len(costs), stages, end)
 
-    return _least_bound(fill, float(costs.max()), float(sums[-1]) * (1 + 1e-9))
+    return _least_bound(fill, float(costs.max()), sums[-1] * (1 + 1e-9))
 
 
 def _fill(layers: int, stages: int, reach: Callable[[int, int], int]) -> tuple[int, ...]:
@@ -287,9 +288,15 @@ class LayeredPlans:
             )
             return np.asarray(sum(fixed)), each
 
-        def reach(bound: float, stage: int, begin: int) -> int:
+        @cache
+        def memory_of(stage: int, begin: int) -> list[float]:
+            """Return the bytes of a stage for each end."""
             fixed, each = memory_from(begin)
-            return begin + int(np.searchsorted(fixed + flight[stage] * each, bound, side="right"))
+            found: list[float] = (fixed + flight[stage] * each).tolist()
+            return found
+
+        def reach(bound: float, stage: int, begin: int) -> int:
+            return begin + bisect_right(memory_of(stage, begin), bound)
 
         def emptiest(bound: float) -> tuple[int, ...]:
             return _fill(self.training.model.layers, plan.pipeline, partial(reach, bound))
