@@ -8,6 +8,7 @@ throughput keeps steps and seconds meaningful).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.ways import CatalogueKey
 
 #: Total workers held, locality and plan: configurations that agree in these differ only in the
-#: worker type. Of a job that gives its model only the workers count, since each type has its plan.
+#: worker type. Of a job that gives its model each type has its own plan: see ``_places``.
 _Shape = tuple[int, str, str]
 
 
@@ -29,7 +30,8 @@ class Agnostic(ConfigurationSource):
     """Another source, with every worker type as fast as the first one on which a job runs.
 
     Configurations of a job that hold equally many workers with the same locality and plan get the
-    throughput of the one on the first worker type. If a configuration's own throughput differs
+    throughput of the one on the first worker type; so do those of a job that gives its model, for
+    which each type has a plan of its own. If a configuration's own throughput differs
     beyond the doubt of both, the figure says nothing about the worker type, and its doubt becomes
     infinite. So configurations that look equal are not treated as equal, and turns on each type
     still make shares equal.
@@ -96,13 +98,14 @@ def flattened(
         configurations: in the order of the profile.
         planned: whether the job gives its model.
     """
+    shapes = _places(configurations) if planned else [_shape(c) for c in configurations]
     reference: dict[_Shape, Configuration] = {}
-    for configuration in sorted(configurations, key=_first_type):
-        if configuration.throughput > 0.0:
-            reference.setdefault(_shape(configuration, planned=planned), configuration)
+    for way, shape in sorted(zip(configurations, shapes, strict=True), key=_first_of_both):
+        if way.throughput > 0.0:
+            reference.setdefault(shape, way)
     return tuple(
-        _shown(c, reference[_shape(c, planned=planned)]) if c.throughput > 0.0 else c
-        for c in configurations
+        _shown(way, reference[shape]) if way.throughput > 0.0 else way
+        for way, shape in zip(configurations, shapes, strict=True)
     )
 
 
@@ -117,9 +120,22 @@ def _first_type(way: Configuration | SharedWay) -> int:
     return next((k for k, count in enumerate(way.demand) if count), 0)
 
 
-def _shape(configuration: Configuration, *, planned: bool) -> _Shape:
-    workers = sum(configuration.demand)
-    return (workers, "", "") if planned else (workers, configuration.locality, configuration.plan)
+def _first_of_both(pair: tuple[Configuration, _Shape]) -> int:
+    return _first_type(pair[0])
+
+
+def _shape(configuration: Configuration) -> _Shape:
+    return sum(configuration.demand), configuration.locality, configuration.plan
+
+
+def _places(configurations: Sequence[Configuration]) -> list[_Shape]:
+    """Return workers held, and the place of each configuration among those of its demand."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    shapes = []
+    for way in configurations:
+        shapes.append((sum(way.demand), str(seen[way.demand]), ""))
+        seen[way.demand] += 1
+    return shapes
 
 
 def _by_demand(configurations: Sequence[Configuration]) -> Mapping[tuple[int, ...], float]:

@@ -32,6 +32,8 @@ class Catalogue:
         self._learners: dict[str, int] = {}
         #: job type -> model of its jobs, least recently submitted first; see ``JobSpec.model``.
         self._models: dict[str, str] = {}
+        #: how often a key was added or exchanged.
+        self.changes = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -54,33 +56,39 @@ class Catalogue:
         if key not in self._index:
             self._index[key] = len(self._keys)
             self._keys.append(key)
+            self.changes += 1
         return self._index[key]
 
     def model(self, job_type: str) -> str:
         """Return the model of a job type; empty if its jobs give none, or it was forgotten."""
         return self._models.get(job_type, "")
 
-    def forget_models(self, active: Iterable[str]) -> set[str]:
-        """Drop models of jobs that have ended, if there are too many; return their job types.
+    @property
+    def models(self) -> Iterable[str]:
+        """The models that are known."""
+        return self._models.values()
+
+    def forget_models(self, active: Iterable[str]) -> dict[str, str]:
+        """Drop models of jobs that have ended, if there are too many; return these by job type.
 
         Args:
             active: job types of active jobs; read only if there are too many models.
         """
         if len(self._models) <= MOST_MODELS:
-            return set()
+            return {}
         ended = self._models.keys() - set(active)
         oldest = [job_type for job_type in self._models if job_type in ended]
         gone = set(oldest[: len(self._models) - MOST_MODELS // 2])
         for key in [key for key in self._keys if key.model and key.job_type in gone]:
             self._exchange(key, _with_digest(key))
-        self._models = {name: model for name, model in self._models.items() if name not in gone}
-        return gone
+        return {name: self._models.pop(name) for name in gone}
 
     def _exchange(self, old: CatalogueKey, new: CatalogueKey) -> None:
         """Put a key in the place of another, if there is one, which knows more or less of it."""
         if old != new and old in self._index:
             place = self._index[new] = self._index.pop(old)
             self._keys[place] = new
+            self.changes += 1
 
     def key(self, profile: int) -> CatalogueKey:
         """Return the key of a profile: the properties that its jobs share."""

@@ -91,8 +91,14 @@ class LearnedKnowledge:
         """The number of profiles."""
         return len(self._catalogue)
 
+    @property
+    def profile_changes(self) -> int:
+        """How often a profile was added, or got its model again or lost it."""
+        return self._catalogue.changes
+
     def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
         """Return the profile of a job, appending the profile if it is new."""
+        self._planned.keep(spec.model)
         return self._catalogue.profile_of(spec, job_id)
 
     def key(self, profile: int) -> CatalogueKey:
@@ -176,9 +182,16 @@ class LearnedKnowledge:
             return self._planned.estimate(job_type, model, scale_factor, worker_type)
         return self._estimator.estimate(job_type, scale_factor, worker_type)
 
-    def plan_ahead(self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int]) -> None:
+    def plan_ahead(
+        self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int], *, after: int = 0
+    ) -> None:
         """Find the plans of jobs that give their model."""
-        self._planned.plan_ahead(keys, per_node)
+        self._planned.plan_ahead(keys, per_node, after=after)
+
+    def plan_of(self, job_type: str, scale_factor: int, worker_type: str) -> str:
+        """Return the plan of jobs that give their model."""
+        model = self._catalogue.model(job_type)
+        return self._planned.plan(job_type, model, worker_type, scale_factor).plan if model else ""
 
     def misfit(self, key: CatalogueKey, cluster: Cluster) -> str:
         """Return why the model of a job fits nowhere; empty if it gives none."""
@@ -212,16 +225,19 @@ class LearnedKnowledge:
         parts = self._estimator, self._batches, self._mixed
         return sum(part.forget(job_type) for part in parts) + self._planned.forget([job_type])
 
-    def forget_oldest(self, active: Iterable[str]) -> None:
-        """Drop the oldest job types beyond the bounds of memory."""
+    def forget_oldest(self, active: Iterable[str]) -> bool:
+        """Drop the oldest job types; return whether plans that ran out of memory are among them."""
         first, second, third, fourth = tee(active, 4)
         self._estimator.forget_oldest(first)
         self._batches.forget_oldest(second)
         self._mixed.forget_oldest(third)
-        if gone := self._catalogue.forget_models(fourth):
-            self._planned.forget(gone)
-            self._ways.clear()  # its keys have the models
-            self._builders.clear()
+        gone = self._catalogue.forget_models(fourth)
+        if not gone:
+            return False
+        self._ways.clear()  # its keys have the models
+        self._builders.clear()
+        self._planned.drop(set(gone.values()).difference(self._catalogue.models))
+        return self._planned.forget(gone) > 0
 
     def keep_learners(self, active: Iterable[str]) -> None:
         """Drop the numbers and the noise of jobs with a variable batch, except active ones."""

@@ -35,8 +35,11 @@ _VERSION: Final = 1
 #: some on the worker type.
 _PREDICTED: Final = 0.3
 _CORRECTED: Final = 0.15
-#: Characters of the models whose plans are remembered, and planners.
+#: Bytes of plans that are remembered, about, and those of a plan beside its text; most plans of a
+#: job's model; and planners.
 _REMEMBERED: Final = 64_000_000
+_EACH: Final = 600
+_OF_A_JOB: Final = 4096
 _PLANNERS: Final = 16
 #: Part of the memory of a plan that ran out of memory which the next plan may fill, and the least
 #: part of a worker's memory that plans may always fill: beyond it the prediction is not to blame.
@@ -78,6 +81,8 @@ class Planned:
         self._estimator = estimator
         self._hardware = hardware or read_hardware()
         self._per_node: Mapping[str, int] = {}
+        #: model of a job -> its plans.
+        self._found: dict[str, dict[Place, Found]] = {}
         #: (job type, worker type) -> part of the usable memory that plans may fill, below 1.
         self._room: dict[tuple[str, str], float] = {}
 
@@ -96,24 +101,43 @@ class Planned:
         Figures that were measured on workers of the type are forgotten with it.
         """
         found = self.plan(job_type, model, worker_type, count)
-        room = max(_NEXT * found.filled, _LEAST_ROOM)
-        if found.plan != plan or room >= found.filled:
+        before, after = self._room.get((job_type, worker_type), 1.0), _room_after(found)
+        if found.plan != plan or after >= found.filled:
             return False  # another plan ran, or this one fills too little to be blamed
-        if not self._find(model, worker_type, count, room).plan:
+        if not self._find(model, worker_type, count, after).plan:
             return False
-        self._room[job_type, worker_type] = room
-        self._estimator.forget_measured(job_type, worker_type)
+        self._room[job_type, worker_type] = after
+        for other in self._estimator.counts(job_type):
+            plans = (self._find(model, worker_type, other, room).plan for room in (before, after))
+            if len(set(plans)) > 1:
+                self._estimator.forget_measured(job_type, other, worker_type)
         return True
 
+    def keep(self, model: str) -> None:
+        """Keep the plans of a job's model until it is dropped."""
+        if model:
+            self._found.setdefault(model, {})
+
+    def drop(self, models: Iterable[str]) -> None:
+        """Drop the plans of models that no job has any more."""
+        for model in models:
+            self._found.pop(model, None)
+
     def forget(self, job_types: Collection[str]) -> int:
-        """Forget which plans of job types ran out of memory; return how many figures there were."""
+        """Forget which plans of job types ran out of memory, and figures measured afterwards.
+
+        Returns:
+            How many worker types of the job types had such plans.
+        """
         gone = [key for key in self._room if key[0] in job_types]
-        for key in gone:
-            del self._room[key]
+        for job_type, worker_type in gone:
+            del self._room[job_type, worker_type]
+            for count in self._estimator.counts(job_type):
+                self._estimator.forget_measured(job_type, count, worker_type)
         return len(gone)
 
     def dump(self) -> dict[str, Any]:
-        """Return what was learned of plans, as plain JSON values."""
+        """Return the memory that plans lacked, as plain JSON values."""
         return {"version": _VERSION, "room": [[*key, room] for key, room in self._room.items()]}
 
     def restore(self, data: Mapping[str, Any]) -> None:
@@ -132,14 +156,20 @@ class Planned:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"stored plans are damaged: {error!r}") from error
 
-    def plan_ahead(self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int]) -> None:
+    def plan_ahead(
+        self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int], *, after: int = 0
+    ) -> None:
         """Find plans, so that other calls know them; it may run in a thread beside these."""
         for key in keys:
             for name in filter(self._hardware.has, filter(key.allows, per_node)):
+                place = Place(name, per_node[name] or None, after)
                 room = self._room.get((key.job_type, name), 1.0)
+                if after:
+                    found = _PLANS.find(key.model, self._hardware, place._replace(room=room))
+                    room = _room_after(found)
                 for count in key.scale_factors:
-                    place = Place(name, per_node[name], count, room)
-                    _PLANS.find(key.model, self._hardware, place)
+                    there = place._replace(workers=count, room=room)
+                    _PLANS.find(key.model, self._hardware, there)
 
     def locality(self, worker_type: str, count: int) -> str:
         """Return where the workers of a plan must be: as near as the prediction assumed."""
@@ -180,8 +210,15 @@ class Planned:
         return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in told.items() if reason)
 
     def _find(self, model: str, worker_type: str, count: int, room: float) -> Found:
-        place = Place(worker_type, self._per_node.get(worker_type), count, room)
-        return _PLANS.find(model, self._hardware, place)
+        place = Place(worker_type, self._per_node.get(worker_type) or None, count, room)
+        known = self._found.get(model)
+        if known is None:
+            return _PLANS.find(model, self._hardware, place)
+        if place not in known:
+            if len(known) >= _OF_A_JOB:
+                known.clear()
+            known[place] = _PLANS.find(model, self._hardware, place)
+        return known[place]
 
     def _ratio(self, job_type: str, model: str, worker_type: str) -> float | None:
         """Return the mean of measured over predicted steps/s; None without a measurement."""
@@ -200,7 +237,7 @@ class Place(NamedTuple):
 
     Attributes:
         worker_type: hardware class.
-        per_node: workers of a node; None for what is usual.
+        per_node: workers of a node; None for the usual number.
         workers: how many.
         room: part of the usable memory that the plan may fill.
     """
@@ -212,7 +249,7 @@ class Place(NamedTuple):
 
 
 class _Plans:
-    """Plans that were found, by model; threads may share it.
+    """Plans that were found, by model; threads and several ``Planned`` may share it.
 
     Models that were not asked for lately are forgotten, since dry runs bring many.
     """
@@ -221,32 +258,47 @@ class _Plans:
         self._lock = Lock()
         #: model -> its plans; the last model asked for is the last one here.
         self._found: dict[str, dict[tuple[Hardware, Place], Found]] = {}
-        #: characters of these models.
+        #: bytes of these models and plans, about.
         self._size = 0
 
     def find(self, model: str, hardware: Hardware, place: Place) -> Found:
         """Return what ``find_plan`` returns."""
-        known = self._of(model)
+        with self._lock:
+            known = self._of(model)
         found = known.get((hardware, place))
         if found is None:
-            found = known[hardware, place] = find_plan(model, hardware, place)
+            found = find_plan(model, hardware, place)
+            with self._lock:  # the model may have been forgotten meanwhile, or the plan been found
+                known = self._of(model)
+                self._size += 0 if (hardware, place) in known else _size_of(found)
+                known[hardware, place] = found
+                while self._size > _REMEMBERED and self._found:
+                    oldest = next(iter(self._found))
+                    gone = self._found.pop(oldest)
+                    self._size -= len(oldest) + sum(map(_size_of, gone.values()))
         return found
 
     def _of(self, model: str) -> dict[tuple[Hardware, Place], Found]:
-        with self._lock:
-            known = self._found.pop(model, None)
-            if known is None:
-                known = {}
-                self._size += len(model)
-            self._found[model] = known
-            while self._size > _REMEMBERED:
-                oldest = next(iter(self._found))
-                self._size -= len(oldest)
-                del self._found[oldest]
+        """Return the plans of a model, which becomes the last one."""
+        known = self._found.pop(model, None)
+        if known is None:
+            known = {}
+            self._size += len(model)
+        self._found[model] = known
         return known
 
 
 _PLANS: Final = _Plans()
+
+
+def _size_of(found: Found) -> int:
+    """Return how many bytes a plan takes that is remembered, about."""
+    return _EACH + len(found.plan) + len(found.reason)
+
+
+def _room_after(found: Found) -> float:
+    """Return the part of the memory that plans may fill once this one ran out of it."""
+    return max(_NEXT * found.filled, _LEAST_ROOM)
 
 
 def find_plan(model: str, hardware: Hardware, place: Place) -> Found:

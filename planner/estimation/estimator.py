@@ -159,14 +159,14 @@ class Estimator:
             self._forget_model()
         return figures
 
-    def forget_measured(self, job_type: str, worker_type: str) -> None:
-        """Drop what was measured of a job type on workers of a type; declared figures stay."""
-        for scale in self.counts(job_type):
-            cell = self._rows[job_type, scale].get(worker_type)
-            if cell is not None and cell.weight:
-                self._rows[job_type, scale][worker_type] = MeasuredFigure(declared=cell.declared)
-                self._forget_model()
-                self._learned_at[job_type, scale, worker_type] = self._learned
+    def forget_measured(self, job_type: str, scale_factor: int, worker_type: str) -> None:
+        """Drop the measured figure of a job type on some workers; a declared one stays."""
+        row = self._rows.get((job_type, scale_factor), {})
+        cell = row.get(worker_type)
+        if cell is not None and (cell.weight or cell.open_s):
+            row[worker_type] = MeasuredFigure(declared=cell.declared)
+            self._forget_model()
+            self._learned_at[job_type, scale_factor, worker_type] = self._learned
 
     def forget_oldest(self, active: Iterable[str]) -> None:
         """Drop job types until at most ``MOST_REMEMBERED`` rows are left.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
@@ -170,5 +171,6 @@ def sharing(pipeline: int, data: int, *, has_host: bool) -> list[tuple[int, bool
 
 
 def divisors(number: int) -> list[int]:
-    """Return the numbers that divide it."""
-    return [k for k in range(1, number + 1) if number % k == 0]
+    """Return the numbers that divide it, ascending."""
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return small + [number // k for k in reversed(small) if k * k != number]

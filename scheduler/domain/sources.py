@@ -40,7 +40,8 @@ class ConfigurationSource(ABC):
 
         Args:
             key: what the jobs of a profile have in common.
-            cluster: the worker types, and the nodes that have ever joined.
+            cluster: the worker types, and the nodes that are known: those that were removed are
+                not among them.
 
         Returns:
             Configurations over the cluster's K worker types, in an order that stays: those that

@@ -572,6 +572,7 @@ class LiveService(ClusterAdmin):
         """Take in a report; ends of leases are durable on return."""
         fact = NodeReported(report=report, address=address, version=version, enrolled=enrolled)
         await self._planning.for_node(report.node, inventory_of(self._view, fact).types)
+        await self._planning.for_ends(report)
         ended = sum(lease.state is LeasePhase.ENDED for lease in report.leases)
         await self._tell(fact, patient=1 + ended)
 

@@ -149,10 +149,10 @@ def _take_up_again(
 
     It waits only for those of its dependencies that are still active.
     """
-    profiles = state.knowledge.profiles
+    changes = state.knowledge.profile_changes
     record = JobRecord.of_row(row, profile=-1)
     record.profile = state.knowledge.profile_of(record.spec, record.job_id)
-    state.table_due |= record.profile == profiles or bool(record.spec.model)
+    state.table_due |= state.knowledge.profile_changes > changes
     if record.spec.batch:
         keep_learner(state, transaction)
     declare_missing(state, (record.spec,), state.engine.cluster.type_names)

@@ -151,10 +151,9 @@ def _record(
     spec = filled(item.spec, job_id=job_id)
     if state.owners.of(spec.project, item.owner) is None:
         state.owners.give(((spec.project, item.owner),), state.settings)
-    profiles = state.knowledge.profiles
+    changes = state.knowledge.profile_changes
     profile = state.knowledge.profile_of(spec, job_id)
-    # The model of a known profile may have been forgotten.
-    state.table_due |= profile == profiles or bool(spec.model)
+    state.table_due |= state.knowledge.profile_changes > changes
     if spec.batch:
         keep_learner(state, transaction)
     declare_own(state, spec)

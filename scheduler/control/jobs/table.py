@@ -34,7 +34,9 @@ def renew_table(state: ControlState, transaction: Transaction) -> None:
     declare_joined(state)
     if due:
         active = (record.spec.type_key for record in state.jobs.by_id.values())
-        state.knowledge.forget_oldest(active)
+        if state.knowledge.forget_oldest(active):
+            transaction.set(Part.PLANS.value, state.knowledge.dump(Part.PLANS))
+            state.estimates_due = True
         state.knowledge.keep_learners(state.jobs.by_id)
     table = state.knowledge.renewed(
         engine.table,

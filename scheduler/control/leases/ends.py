@@ -76,10 +76,6 @@ def _give_plan_up(state: ControlState, transaction: Transaction, live: LiveLease
     place = len(live.lease.workers), live.worker_type
     if state.knowledge.note_out_of_memory(job_type, *place, live.plan):
         state.table_due = state.estimates_due = True
-        for other in state.leases.by_id.values():  # what goes on was planned before
-            job = state.jobs.by_id.get(other.lease.job_id)
-            if job is not None and job.spec.type_key == job_type:
-                other.learned &= other.worker_type != live.worker_type
         transaction.set(Part.PLANS.value, state.knowledge.dump(Part.PLANS))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from scheduler.control.leases.progress import shows_throughput
 from scheduler.domain.throughputs.ways import Source
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def launching_s(
 
 def _known_throughput(state: ControlState, live: LiveLease) -> float:
     """Return the measured or declared steps/s of a job on its workers; 0 if not known."""
-    if not (live.learned and live.worker_type):
+    if not (live.worker_type and shows_throughput(state, live)):
         return 0.0
     job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
     found = state.knowledge.estimate(job_type, len(live.lease.workers), live.worker_type)

@@ -178,7 +178,7 @@ def _mixed_rate(state: ControlState | PublishedState, live: LiveLease) -> float:
 def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a period of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
-    if timed or shares_workers(state, live) or not live.kinds or not live.learned:
+    if timed or shares_workers(state, live) or not live.kinds or not shows_throughput(state, live):
         live.mark = None
         return
     if live.mark is None:
@@ -199,6 +199,18 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     if len(live.members) == 1 and not record.spec.batch:  # else its speed also depends on its batch
         state.health.measure(key, live.members[0].node, done / took_s)
     state.estimates_due = True
+
+
+def shows_throughput(state: ControlState | PublishedState, live: LiveLease) -> bool:
+    """Return whether a job's speed under a lease is the throughput that is known for its workers.
+
+    A job that gives its model may still run under a plan that such jobs no longer get.
+    """
+    spec = state.jobs.by_id[live.lease.job_id].spec
+    if not (live.learned and spec.model):
+        return live.learned
+    place = len(live.lease.workers), live.worker_type
+    return live.plan == state.knowledge.plan_of(spec.type_key, *place)
 
 
 def shares_workers(state: ControlState, live: LiveLease) -> bool:

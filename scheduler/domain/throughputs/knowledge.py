@@ -45,6 +45,11 @@ class Knowledge(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def profile_changes(self) -> int:
+        """How often a profile was added, or got its model again or lost it."""
+        ...
+
     def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
         """Return the profile of a job; one that is new is appended.
 
@@ -72,15 +77,24 @@ class Knowledge(Protocol):
         """
         ...
 
-    def plan_ahead(self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int]) -> None:
+    def plan_ahead(
+        self, keys: Iterable[CatalogueKey], per_node: Mapping[str, int], *, after: int = 0
+    ) -> None:
         """Find the plans of jobs that give their model, so that other calls need not.
 
-        It takes 5 ms for each worker type and count, and may run in a thread beside other calls.
+        It takes milliseconds for each worker type and count, more for many layers, and may run in a
+        thread beside other calls.
 
         Args:
             keys: what the jobs of each profile have in common.
             per_node: worker type -> the most workers of it on one node.
+            after: a worker count: find the plans that follow if the one on so many workers is given
+                up; 0 for the present ones.
         """
+        ...
+
+    def plan_of(self, job_type: str, scale_factor: int, worker_type: str) -> str:
+        """Return the plan of jobs that give their model; empty if there is none, or no model."""
         ...
 
     def misfit(self, key: CatalogueKey, cluster: Cluster) -> str:
@@ -178,11 +192,14 @@ class Knowledge(Protocol):
         """Drop all figures of a job type, declared and measured; returns how many there were."""
         ...
 
-    def forget_oldest(self, active: Iterable[str]) -> None:
+    def forget_oldest(self, active: Iterable[str]) -> bool:
         """Forget job types if there are too many: the oldest unused ones.
 
         Args:
             active: job types that stay; read only if there are too many.
+
+        Returns:
+            Whether plans that ran out of memory were forgotten.
         """
         ...
 

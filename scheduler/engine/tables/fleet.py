@@ -121,8 +121,10 @@ class Fleet:
     @property
     def present(self) -> Cluster:
         """The fleet without retired workers, so with other numbers; it keeps all worker types."""
+        if self._present is None and not self.retired.any():
+            self._present = self.cluster
         if self._present is None:
-            retired, starts = self.retired, self.node_start.tolist()
+            retired, starts = self.retired.tolist(), self.node_start.tolist()
             nodes = (
                 Node(
                     name=node.name,

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from html import unescape
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -213,7 +214,7 @@ def test_a_job_has_its_throughput_with_the_standard_error_and_its_cost(
         way(0.0, Source.DECLARED, k80=2),
         way(5.0, Source.ESTIMATED, a100=1, v100=1),
     )
-    monkeypatch.setattr(daemon.service, "ways", lambda _row: ways)
+    monkeypatch.setattr(daemon.service, "ways", mock.AsyncMock(return_value=ways))
     job = daemon.caller("admin").submit(job_type="resnet")
     daemon.service.run(job)
     wait(daemon, 2 * HOUR_S)

@@ -1,11 +1,13 @@
 """Jobs that give their model: plans of their leases, learned rates, plans given up, a restart."""
 
+import inspect
 import json
 from dataclasses import replace
 
 import pytest
 
 from leasehold_testing.played import configured, played
+from planner.planned import _Plans, find_plan
 from planner.plans.plan import Plan
 from scheduler.control.facts.requests import JobAction, Submission
 from scheduler.control.facts.specs import spec_from_json
@@ -38,7 +40,7 @@ def rooms_of(stage):
 
 
 async def leases_of(stage):
-    return [lease for node in NODES for lease in await stage.launched(node)]
+    return [lease for node in stage.agents for lease in await stage.launched(node)]
 
 
 async def plans_of(stage):
@@ -190,6 +192,55 @@ def test_figures_measured_under_a_plan_that_is_given_up_are_forgotten():
     assert before["v100"][1] == after["v100"][1] == "estimated"
     assert measured["v100"][1] == "measured"
     assert after["v100"][0] < before["v100"][0], "the plan that takes less memory is slower"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_goes_on_under_the_plan_that_was_given_up_shows_no_throughput(restarts):
+    async def story(stage):
+        stage.world.mishaps["a"] = [LACKS_MEMORY]
+        for name in ("a", "b"):
+            await stage.job(name, **PLANNED | {"worker_types": ["v100"], "job_type": "gpt"})
+        await stage.wait(8)
+        if restarts:
+            await stage.crash()
+            await stage.start()
+        await stage.do(stage.service.act(["a"], JobAction.HOLD, actor="me"))
+        await stage.wait(300)
+        return await sources_of(stage, "b"), {lease.job_id for lease in await leases_of(stage)}
+
+    nodes = {"n0": ("v100", "v100"), "n1": ("v100", "v100")}
+    sources, running = played(story, nodes=nodes)
+    assert running == {"b"}
+    assert sources["v100"][1] == "estimated"
+
+
+def test_plans_are_found_before_decisions_need_them(monkeypatch):
+    late = []
+
+    def watched(model, hardware, place):
+        if "plan_ahead" not in {frame.function for frame in inspect.stack()}:
+            late.append(place)
+        return find_plan(model, hardware, place)
+
+    monkeypatch.setattr("planner.planned._PLANS", _Plans())
+    monkeypatch.setattr("planner.planned.find_plan", watched)
+
+    async def story(stage):
+        stage.world.mishaps["gpt"] = [LACKS_MEMORY]
+        await stage.job(
+            "gpt", **PLANNED | {"worker_types": ["v100", "a100"], "scale_factor": [1, 2]}
+        )
+        await stage.wait(30)
+        assert rooms_of(stage)
+        stage.add_node("n2", *["a100"] * 4)
+        await stage.wait(10)
+        stage.remove_node("n2")
+        await stage.wait(200)
+        await stage.do(stage.service.remove_node("n2", actor="me"))
+        await stage.wait(10)
+
+    played(story, nodes=NODES)
+    assert late == []
 
 
 def test_forgotten_throughputs_are_forgotten_with_the_plans_that_ran_out_of_memory():

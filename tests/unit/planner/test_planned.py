@@ -12,7 +12,7 @@ from planner.catalogue import MOST_MODELS
 from planner.estimates import Estimates
 from planner.estimation.estimator import Estimator
 from planner.knowledge import LearnedKnowledge
-from planner.planned import _PLANS
+from planner.planned import _PLANS, _size_of
 from planner.plans.document import write_model
 from planner.plans.plan import Plan
 from scheduler.domain.cluster import Cluster, Node, WorkerType
@@ -122,14 +122,49 @@ def test_policies_that_ignore_worker_types_see_the_plans_of_equal_counts_as_equa
 
 
 def test_a_dry_run_leaves_nothing_in_the_knowledge_and_few_plans(monkeypatch):
-    monkeypatch.setattr("planner.planned._REMEMBERED", 2000)
+    monkeypatch.setattr("planner.planned._REMEMBERED", 9000)
     knowledge = LearnedKnowledge()
     for batch in range(1, 40):
         tried = CatalogueKey.of(spec(LAYERS | {"batch": batch}, worker_types=("h100",)))
         knowledge.plan_ahead([tried], CLUSTER.most_on_a_node)
         assert knowledge.ways(tried, CLUSTER)
     assert knowledge.profiles == len(knowledge._ways) == 0
-    assert 0 < sum(map(len, _PLANS._found)) <= 2000
+    size = sum(map(len, _PLANS._found)) + sum(
+        _size_of(found) for plans in _PLANS._found.values() for found in plans.values()
+    )
+    assert 0 < size == _PLANS._size <= 9000
+
+
+def test_plans_of_one_model_on_many_workers_are_bounded_too(monkeypatch):
+    monkeypatch.setattr("planner.planned._REMEMBERED", 9000)
+    knowledge = LearnedKnowledge()
+    tried = CatalogueKey.of(spec(LAYERS, scale_factors=tuple(range(1, 65))))
+    for per_node in range(1, 5):
+        knowledge.plan_ahead([tried], {"h100": per_node})
+    assert 0 <= _PLANS._size <= 9000
+
+
+def test_a_profile_changes_if_it_is_new_or_gets_its_model_back():
+    knowledge = LearnedKnowledge()
+    knowledge.profile_of(spec())
+    knowledge.profile_of(spec())
+    assert knowledge.profile_changes == 1
+    again = LearnedKnowledge({Part.PROFILES: knowledge.dump(Part.PROFILES)})
+    again.profile_of(spec())
+    assert again.profile_changes == 1
+
+
+def test_forgotten_models_are_forgotten_with_the_memory_they_lacked(monkeypatch):
+    monkeypatch.setattr("planner.catalogue.MOST_MODELS", 1)
+    knowledge = LearnedKnowledge()
+    xl = GPT2 | {"config": GPT2["config"] | {"n_layer": 48, "n_embd": 1600, "n_head": 25}}
+    found = knowledge.key(knowledge.profile_of(spec(xl)))
+    plan = knowledge.plan_of(found.job_type, 2, "v100")
+    assert knowledge.note_out_of_memory(found.job_type, 2, "v100", plan)
+    knowledge.profile_of(spec())
+    assert knowledge.forget_oldest([spec().type_key])
+    assert not knowledge.forget_oldest([spec().type_key])
+    assert knowledge.dump(Part.PLANS)["room"] == []
 
 
 def test_a_declared_figure_counts_and_one_of_zero_means_never():
