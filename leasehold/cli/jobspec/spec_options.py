@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.reading.model_files import load_model
 from leasehold.cli.reading.pairs import parse_figures, parse_pairs, split_list
 from leasehold.cli.session.completion import complete_job, complete_project
 from scheduler.domain.jobs.fields import Number, Word, Written
 from scheduler.domain.jobs.spec import JOB_FIELDS
 from scheduler.errors import InputError
 from scheduler.views.job_documents import parse_size
+from scheduler.views.model_files import load_model
 from scheduler.views.times import parse_deadline, parse_span
 
 if TYPE_CHECKING:

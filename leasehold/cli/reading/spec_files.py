@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leasehold.cli.reading.model_files import load_model
 from scheduler.errors import InputError
 from scheduler.unreadable import why_unreadable
 from scheduler.views.job_documents import read_documents
+from scheduler.views.model_files import load_model
 
 
 def read_jobs(
