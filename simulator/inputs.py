@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import InputError, ParameterError
+from simulator.models import plannable, read_models, with_models
 from simulator.request import IDEAL
 from traces.cluster import read_cluster
 from traces.reader import read_trace
@@ -59,6 +60,8 @@ def read_inputs(
         )
     if isinstance(cluster, str):
         cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
+    models = {} if request.models is None else read_models(request.models)
+    able = plannable(cluster) if models else []
     if isinstance(trace, str):
         trace = read_trace(
             trace,
@@ -67,9 +70,12 @@ def read_inputs(
             seed=request.seed,
             reference_worker_type=request.reference_worker_type,
             limit=request.limit,
-            further_types={name: tuple(one.models) for name, one in learning.items()},
+            further_types={name: tuple(one.models) for name, one in learning.items()}
+            | dict.fromkeys(models, able),
         )
-    known = sorted({*throughputs.worker_types, *chain(*(one.models for one in learning.values()))})
+    trace = with_models(trace, models)
+    learned = chain(*(one.models for one in learning.values()))
+    known = sorted({*throughputs.worker_types, *learned, *able})
     unknown = sorted(set(cluster.type_names) - set(known))
     if unknown:
         also = "" if request.batches is None else " or the batch file"
@@ -107,7 +113,7 @@ def remark_on_inputs(
     without = [
         job
         for job in trace.jobs
-        if job.job_type not in learning and min(job.scale_factors) <= most
+        if not (job.job_type in learning or job.model) and min(job.scale_factors) <= most
         if not any((job.job_type, count) in throughputs.isolated for count in job.scale_factors)
     ]
     if without:
@@ -123,7 +129,10 @@ def remark_on_inputs(
 
 def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
     """Name the inputs that the summary does not show, as text for reports."""
-    names = ("round_length_s", "workers_per_node", "overheads", "failures", "batches", "limit")
+    names = (
+        *("round_length_s", "workers_per_node", "overheads", "failures", "batches", "models"),
+        "limit",
+    )
     values = {
         "trace": name_of(request.trace),
         "throughputs": name_of(request.throughputs),

@@ -292,7 +292,7 @@ class Replay:
 
         These are worker types at one of their counts, if they run there at another count.
         """
-        keys = dict.fromkeys(CatalogueKey.of(job) for job in self._jobs)
+        keys = dict.fromkeys(CatalogueKey.of(job) for job in self._jobs if not job.model)
         cells = dict.fromkeys(
             (key.job_type, count, name)
             for key in keys
@@ -307,7 +307,8 @@ class Replay:
             name
             for name in sorted(self._cluster.type_names)
             if key.allows(name)
-            if any(self._truth.steps_per_s(key.job_type, n, name) > 0.0 for n in key.scale_factors)
+            if key.model
+            or any(self._truth.steps_per_s(key.job_type, n, name) > 0.0 for n in key.scale_factors)
         )
 
     def _arrivals(self) -> list[Fact]:

@@ -101,6 +101,7 @@ class SimulationRequest:
             runs at these counts.
         locality: take into account that gangs are slower on several nodes, as the table says.
         batches: path of a file of the job types with a variable batch, or None.
+        models: path of a file of the job types that give their model, or None.
         limit: read only this many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         behind_rounds: see ``EngineSettings``, like the next one.
@@ -131,6 +132,7 @@ class SimulationRequest:
     derive_counts: bool = False
     locality: bool = False
     batches: str | None = None
+    models: str | None = None
     limit: int | None = None
     record: bool = False
     behind_rounds: float = 4.0

@@ -21,6 +21,7 @@ from simulator.inputs import (
     read_inputs,
     remark_on_inputs,
 )
+from simulator.models import PlannedJobs
 from simulator.replay import Replay
 from simulator.simulation import Simulation
 from simulator.world.failures import read_failures
@@ -107,7 +108,8 @@ def _run(
             "batch is chosen for workers of one type, so leave mixed_gangs out"
         )
     oracle = LearningSource(Oracle(throughputs), types) if types else Oracle(throughputs)
-    truth = MixedGangs(oracle)
+    planned = any(job.model for job in trace.jobs)
+    truth = MixedGangs(PlannedJobs(oracle) if planned else oracle)
     shown = TableBuilder(Agnostic(truth) if request.agnostic else truth)
     table, believed = (
         builder.table(cluster, keys, space_sharing=request.space_sharing)

@@ -1,4 +1,4 @@
-"""Files that come with the package: a small trace, a throughput table, prices, a cluster."""
+"""Files that come with the package: traces, a throughput table, models, prices, clusters."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ _FILES = {
     "throughputs": "throughputs.csv",
     "prices": "prices.yaml",
     "cluster": "cluster.yaml",
+    "planned": "planned.csv",
+    "models": "models.yaml",
+    "mixed": "mixed.yaml",
 }
 _WORD = "bundled"
 #: What a file is read as -> the argument that names it.
-_KINDS = {"small": "trace", "throughputs": "throughputs", "cluster": "cluster"}
+_KINDS = {
+    "small": "trace",
+    "throughputs": "throughputs",
+    "cluster": "cluster",
+    "models": "models",
+}
 
-#: Names that ``bundled`` accepts: a trace, a throughput table, prices, and a cluster.
+#: Names that ``bundled`` accepts: a trace, a throughput table, prices and a cluster; and a trace of
+#: jobs that give their model, these models, and a cluster for them.
 BUNDLED = tuple(_FILES)
 
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from scheduler.errors import ParameterError
 
+if TYPE_CHECKING:
+    from scheduler.domain.throughputs.throughput import ThroughputTable
+
 Trace: TypeAlias = Annotated[str, typer.Argument(help="The trace: a file in any known format.")]
 Throughputs: TypeAlias = Annotated[
     str,
     typer.Option("--throughputs", help="Throughput table: native CSV, Gavel's JSON, or bundled."),
+]
+SomeThroughputs: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--throughputs",
+        help="Throughput table: native CSV, Gavel's JSON, or bundled. Not needed if --models has "
+        "all job types.",
+    ),
 ]
 ClusterSpec: TypeAlias = Annotated[
     str, typer.Option("--cluster", help="A spec such as v100:36,p100:36,k80:36, or a YAML file.")
@@ -58,6 +69,10 @@ Batches: TypeAlias = Annotated[
     str | None,
     typer.Option("--batches", help="YAML file of the job types with a variable batch."),
 ]
+Models: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--models", help="YAML file of the job types that are planned by their model."),
+]
 Limit: TypeAlias = Annotated[
     int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")
 ]
@@ -87,3 +102,20 @@ def parse_params(items: list[str], flag: str = "--param") -> dict[str, str]:
             raise ParameterError(f"{flag} '{key}' is given twice; give it once")
         params[key] = value
     return params
+
+
+def table_of(throughputs: str | None, models: str | None) -> str | ThroughputTable:
+    """Return the throughput table of a run; an empty one if models are all that it needs.
+
+    Raises:
+        ParameterError: neither is given.
+    """
+    if throughputs is not None:
+        return throughputs
+    if models is None:
+        raise ParameterError("no throughputs are given; give --throughputs FILE or --models FILE")
+    from scheduler.domain.throughputs.throughput import (  # noqa: PLC0415 - keeps the start quick
+        ThroughputTable,
+    )
+
+    return ThroughputTable(isolated={}, source="none")

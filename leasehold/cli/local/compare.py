@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def compare(
     trace: options.Trace,
     *,
-    throughputs: options.Throughputs,
     cluster: options.ClusterSpec,
+    throughputs: options.SomeThroughputs = None,
     policies: multi_options.Policies,
     agnostic: multi_options.Agnostic = False,
     space_sharing: multi_options.SpaceSharing = False,
@@ -44,6 +44,7 @@ def compare(
     derive_counts: options.DeriveCounts = False,
     locality: options.Locality = False,
     batches: options.Batches = None,
+    models: options.Models = None,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and each policy's files.")
@@ -62,7 +63,7 @@ def compare(
         SimulationRequest(
             trace=trace,
             trace_format=trace_format,
-            throughputs=throughputs,
+            throughputs=options.table_of(throughputs, models),
             cluster=cluster,
             policy=item.name,
             params=item.params,
@@ -79,6 +80,7 @@ def compare(
             derive_counts=derive_counts,
             locality=locality,
             batches=batches,
+            models=models,
             limit=limit,
             record=True,
         )

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from leasehold.cli import options  # noqa: TC001  typer reads the annotations at run time
+from leasehold.cli import options
 from leasehold.cli.options import parse_params
 from leasehold.cli.progress import progress_bar, simulated_time
 from scheduler.errors import ParameterError
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def simulate(
     trace: options.Trace,
     *,
-    throughputs: options.Throughputs,
     cluster: options.ClusterSpec,
+    throughputs: options.SomeThroughputs = None,
     policy: Annotated[
         str | None, typer.Option("--policy", help="Name: see `leasehold policies list`.")
     ] = None,
@@ -69,6 +69,7 @@ def simulate(
     derive_counts: options.DeriveCounts = False,
     locality: options.Locality = False,
     batches: options.Batches = None,
+    models: options.Models = None,
     limit: options.Limit = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
@@ -106,7 +107,7 @@ def simulate(
     inputs: dict[str, Any] = {
         "trace": trace,
         "trace_format": trace_format,
-        "throughputs": throughputs,
+        "throughputs": options.table_of(throughputs, models),
         "cluster": cluster,
         "window": parse_window(window) if window else None,
         "until_s": math.inf if until is None else until,
@@ -118,6 +119,7 @@ def simulate(
         "derive_counts": derive_counts,
         "locality": locality,
         "batches": batches,
+        "models": models,
         "limit": limit,
         "record": out is not None,
         "forecasts": ForecastOptions(

@@ -80,9 +80,9 @@ def test_an_unknown_command_is_a_usage_error():
         (["jobs", "--bogus"], "No such option: --bogus", "leasehold jobs"),
         (["job"], "Missing argument 'JOB'.", "leasehold job"),
         (
-            ["simulate", "x", "--cluster", "v100:1"],
+            ["savings", "x", "--cluster", "v100:1"],
             "--throughputs is missing: throughput table: native CSV, Gavel's JSON, or bundled",
-            "leasehold simulate",
+            "leasehold savings",
         ),
         (["traces", "inspct"], "No such command 'inspct'", "leasehold traces"),
         (["sbumit"], "No such command 'sbumit'; did you mean 'submit'?", "leasehold"),
