@@ -4,8 +4,9 @@ The bundled trace of models and fresh ones of the same kind, on the bundled clus
 hand": each job holds the smallest number of workers on which a plan of its model fits on some
 worker type, and runs on the types where it does. "Widely": the smallest number that fits on as many
 types as any. "Planned": it may hold 1, 2, 4, 8 or 16 workers of any type. All run the fastest plan
-of their workers. Beside them the jobs that data parallelism alone cannot run: no worker type holds
-their model, its gradients and its optimiser on one worker, even if activations are recomputed.
+of their workers. Beside them the jobs that plain data parallelism, without shares or the host's
+memory, cannot run: no worker type holds their model, its gradients and its optimiser on one worker,
+even if activations are recomputed.
 
     python benchmarks/model_replay.py [--seeds 3] [--overheads default] [--json]
 """
@@ -119,7 +120,7 @@ def main() -> None:
             continue
         print(
             f"seed {seed}: {row['jobs']} jobs, of which {row['not_data_parallel']} cannot run with "
-            "data parallelism alone"
+            "plain data parallelism"
         )
         for policy in POLICIES:
             for name in ("by_hand", "widely", "planned"):

@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from planner.plans.hardware import read_hardware
 from scheduler.errors import InputError, ParameterError
-from simulator.models import plannable, read_models, with_models
+from simulator.models import misfits, plannable, read_models, with_models
 from simulator.request import IDEAL
 from traces.cluster import read_cluster
 from traces.reader import read_trace
@@ -61,7 +62,11 @@ def read_inputs(
     if isinstance(cluster, str):
         cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
     models = {} if request.models is None else read_models(request.models)
-    able = plannable(cluster) if models else []
+    if both := sorted(models.keys() & learning.keys()):
+        raise InputError(
+            f"job type '{both[0]}' is in {request.models} and in {request.batches}; take it out of "
+            "one of them"
+        )
     if isinstance(trace, str):
         trace = read_trace(
             trace,
@@ -71,19 +76,38 @@ def read_inputs(
             reference_worker_type=request.reference_worker_type,
             limit=request.limit,
             further_types={name: tuple(one.models) for name, one in learning.items()}
-            | dict.fromkeys(models, able),
+            | dict.fromkeys(models, plannable(cluster)),
         )
     trace = with_models(trace, models)
-    learned = chain(*(one.models for one in learning.values()))
-    known = sorted({*throughputs.worker_types, *learned, *able})
-    unknown = sorted(set(cluster.type_names) - set(known))
-    if unknown:
-        also = "" if request.batches is None else " or the batch file"
-        raise InputError(
-            f"worker type '{unknown[0]}' of the cluster is not in the throughput table{also}; "
-            f"it may be one of {', '.join(known)}"
-        )
+    _check_worker_types(request, throughputs, cluster, trace, learning)
     return throughputs, cluster, trace
+
+
+def _check_worker_types(
+    request: SimulationRequest,
+    throughputs: ThroughputTable,
+    cluster: Cluster,
+    trace: Trace,
+    learning: Mapping[str, LearningType],
+) -> None:
+    """Refuse worker types of which nothing is known.
+
+    Raises:
+        InputError: the cluster has one.
+    """
+    planned = any(job.model for job in trace.jobs)
+    learned = chain(*(one.models for one in learning.values()))
+    known = {*throughputs.worker_types, *learned}
+    unknown = sorted(set(cluster.type_names) - known - {*(plannable(cluster) if planned else ())})
+    if not unknown:
+        return
+    also = "" if request.batches is None else " or the batch file"
+    also += ", and models are not planned for it" if planned else ""
+    some = sorted({*known, *(read_hardware().accelerators if planned else ())})
+    raise InputError(
+        f"worker type '{unknown[0]}' of the cluster is not in the throughput table{also}; "
+        f"it may be one of {', '.join(some)}"
+    )
 
 
 def remark_on_inputs(
@@ -116,6 +140,12 @@ def remark_on_inputs(
         if not (job.job_type in learning or job.model) and min(job.scale_factors) <= most
         if not any((job.job_type, count) in throughputs.isolated for count in job.scale_factors)
     ]
+    if lost := misfits(trace, cluster):
+        job, why = lost[0]
+        remarks.append(
+            f"jobs whose model fits on none of their workers cannot run ({len(lost)}, such as "
+            f"'{job.job_id}' of type '{job.job_type}': {why})"
+        )
     if without:
         job = without[0]
         counts = ", ".join(map(str, job.scale_factors))

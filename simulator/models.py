@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 from planner.estimates import Estimates
 from planner.estimation.estimator import Estimator
+from planner.oracle import Oracle
+from planner.planned import Planned
 from planner.plans.document import write_model
 from planner.plans.hardware import read_hardware
 from scheduler.domain.sources import ConfigurationSource
+from scheduler.domain.throughputs.throughput import ThroughputTable
+from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.errors import InputError
 from scheduler.views.model_files import load_model
 from traces.bundle import resolve
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.sources import SharedWay
-    from scheduler.domain.throughputs.ways import CatalogueKey
     from traces.trace import Trace, TraceJob
 
 
@@ -42,10 +45,10 @@ def read_models(path: str) -> dict[str, str]:
         raise InputError(f"{path} is {document!r}; it must map job types to models")
     found = {}
     for name, model in document.items():
+        if not isinstance(name, str):
+            raise InputError(f"{path} has the job type {name!r}, which is no text; quote it")
         place = f"{path}: {name}"
-        found[str(name)] = write_model(
-            load_model(model, Path(path).parent, place=place), place=place
-        )
+        found[name] = write_model(load_model(model, Path(path).parent, place=place), place=place)
     return found
 
 
@@ -69,6 +72,15 @@ def _with_model(job: TraceJob, model: str) -> TraceJob:
             "needs them"
         )
     return replace(job, model=model)
+
+
+def misfits(trace: Trace, cluster: Cluster) -> list[tuple[TraceJob, str]]:
+    """Return the jobs whose model fits on none of their workers, and why."""
+    planned, plans = Planned(Estimator()), PlannedJobs(Oracle(ThroughputTable(isolated={})))
+    planned.serve(cluster)
+    keys = [(CatalogueKey.of(job), job) for job in trace.jobs if job.model]
+    lost = {key for key in dict(keys) if not plans.ways(key, cluster)}
+    return [(job, planned.misfit(key)) for key, job in keys if key in lost]
 
 
 def plannable(cluster: Cluster) -> list[str]:

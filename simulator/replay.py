@@ -42,6 +42,7 @@ from scheduler.domain.lease_life import RevokeReason
 from scheduler.domain.throughputs.ways import CatalogueKey, mixed_rate
 from scheduler.errors import InputError, PolicyFaultError, SolveError
 from scheduler.protocol.desired import MARGIN_S
+from simulator.models import PlannedJobs
 from simulator.progress import Progress
 from simulator.remarks import Remarks
 from simulator.shell import Shell
@@ -146,6 +147,9 @@ class Replay:
         )
         self._projects, self._overheads = projects, overheads
         self._truth = throughputs
+        self._plans = PlannedJobs(Oracle(throughputs))
+        #: lease id -> steps/s under its plan.
+        self._planned: dict[int, float] = {}
         self._failures = FailureProcess(failures, cluster.workers, np.random.default_rng(seed))
         self._label, self._seed = label or policy.name, seed
         self._inputs, self._profile = dict(inputs or {}), profile
@@ -157,7 +161,7 @@ class Replay:
         jobs = [job.engine_job() for job in trace.jobs]
         self._ledger = Ledger(
             cluster,
-            TableBuilder(MixedGangs(Oracle(throughputs))).table(cluster, keys),
+            TableBuilder(MixedGangs(self._plans)).table(cluster, keys),
             jobs,
             [keys.index(CatalogueKey.of(job)) for job in trace.jobs],
             overheads=self._costs.rows,
@@ -486,9 +490,9 @@ class Replay:
         position = np.array([self._position[lease.job_id]])
         live = self.control.view.leases.by_id.get(lease.lease_id)
         sharing = there if len(there) > 1 else ()
-        plan = "" if live is None else live.plan
+        plans = {lease.lease_id: live.plan} if live is not None and live.plan else {}
         self._costs.granted(position, Leases.of(lease))
-        self._ledger.granted(Leases.of(lease), position, sharing, plan=plan)
+        self._ledger.granted(Leases.of(lease), position, sharing, plans)
 
     def _note_end(self, event: ev.LeaseEnded) -> None:
         lease = self._leases.pop(event.lease_id)
@@ -533,7 +537,10 @@ class Replay:
         leases = self.control.view.leases
         live = leases.by_id.get(leases.of_job.get(job_id, -1))
         if live is not None and live.plan:
-            return self._planned_rate(live)
+            lease_id = live.lease.lease_id
+            if lease_id not in self._planned:
+                self._planned[lease_id] = self._planned_rate(live)
+            return self._planned[lease_id]
         key = self._by_id[job_id].job_type, workers
         if live is not None and live.gang:
             row = self._truth.isolated.get(key, {})
@@ -546,15 +553,24 @@ class Replay:
         return 0.5 * alone if shared is None else shared[0]
 
     def _planned_rate(self, live: LiveLease) -> float:
-        """Return steps/s under a plan: those of its source, independent of the policies' table."""
+        """Return steps/s under a plan: those of its source, independent of the policies' table.
+
+        Predictions are true for a job that gives its model.
+        """
         view, lease = self.control.view, live.lease
-        key = view.knowledge.key(lease.profile)
-        return next(
-            way.estimate.steps_per_s
-            for way in view.knowledge.ways(key, view.engine.present)
-            if (way.worker_type, way.count, way.plan)
-            == (live.worker_type, len(lease.workers), live.plan)
+        key, cluster = view.knowledge.key(lease.profile), view.engine.present
+        held = {live.worker_type: len(lease.workers)}
+        if key.model:
+            demand = tuple(held.get(name, 0) for name in cluster.type_names)
+            for way in self._plans.ways(key, cluster):
+                if (way.demand, way.plan) == (demand, live.plan):
+                    return way.throughput
+        ways = view.knowledge.ways(key, cluster)
+        rates = (
+            way.estimate.steps_per_s for way in ways if (way.workers, way.plan) == (held, live.plan)
         )
+        usual = view.knowledge.estimate(key.job_type, len(lease.workers), live.worker_type)
+        return next(rates, usual.steps_per_s)  # the plan may have been given up by now
 
     def _overhead(self, job_id: str, worker_type: str, workers: int) -> Overhead:
         overhead = self._overheads.of(self._by_id[job_id].job_type)

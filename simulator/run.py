@@ -108,8 +108,7 @@ def _run(
             "batch is chosen for workers of one type, so leave mixed_gangs out"
         )
     oracle = LearningSource(Oracle(throughputs), types) if types else Oracle(throughputs)
-    planned = any(job.model for job in trace.jobs)
-    truth = MixedGangs(PlannedJobs(oracle) if planned else oracle)
+    truth = MixedGangs(PlannedJobs(oracle))
     shown = TableBuilder(Agnostic(truth) if request.agnostic else truth)
     table, believed = (
         builder.table(cluster, keys, space_sharing=request.space_sharing)

@@ -123,6 +123,8 @@ class Simulation:
             learning=learning,
         )
         self._learning = learning
+        #: whether jobs run by plans.
+        self._plans = any(way.plan for one in table.profiles for way in one.configurations)
         self._refresh_s = math.inf
         self._ledger = Ledger(
             cluster,
@@ -408,6 +410,14 @@ class Simulation:
             allocation=allocation,
         )
 
+    def _plans_of(self, leases: Leases) -> dict[int, str]:
+        """Return lease id -> the plan of its configuration."""
+        profiles = self._engine.table.profiles
+        places = zip(
+            leases.ids, leases.profile.tolist(), leases.configuration.tolist(), strict=True
+        )
+        return {i: profiles[u].configurations[j].plan for i, u, j in places if j >= 0}
+
     def _grant(self, leases: Leases) -> None:
         jobs = self._positions(leases.job_ids)
         fails_s = self._now + self._failures.draw_job_failures_s(len(leases))
@@ -424,7 +434,7 @@ class Simulation:
             for lease_id, at_s in zip(leases.ids, fails_s.tolist(), strict=True):
                 if math.isfinite(at_s):
                     heapq.heappush(self._ends, (at_s, lease_id, EndReason.FAILED))
-        self._ledger.granted(leases, jobs, sharing)
+        self._ledger.granted(leases, jobs, sharing, self._plans_of(leases) if self._plans else {})
         if self._learning is not None and math.isinf(self._refresh_s):
             every_s = self._learning.refresh_s
             self._refresh_s = (self._now // every_s + 1.0) * every_s

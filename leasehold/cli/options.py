@@ -104,16 +104,23 @@ def parse_params(items: list[str], flag: str = "--param") -> dict[str, str]:
     return params
 
 
-def table_of(throughputs: str | None, models: str | None) -> str | ThroughputTable:
+def table_of(
+    throughputs: str | None, models: str | None, *, locality: bool = False
+) -> str | ThroughputTable:
     """Return the throughput table of a run; an empty one if models are all that it needs.
 
     Raises:
-        ParameterError: neither is given.
+        ParameterError: neither is given, or rows of a table are asked for that is not given.
     """
     if throughputs is not None:
         return throughputs
     if models is None:
         raise ParameterError("no throughputs are given; give --throughputs FILE or --models FILE")
+    if locality:
+        raise ParameterError(
+            "--locality asks for rows of a table; give --throughputs FILE, or leave it out: plans "
+            "of models heed nodes anyway"
+        )
     from scheduler.domain.throughputs.throughput import (  # noqa: PLC0415 - keeps the start quick
         ThroughputTable,
     )

@@ -53,8 +53,8 @@ def _read(file: Path, place: str) -> Any:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{place} is '{file}', and there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{place} is '{file}', which {_cannot(error)}") from None
+    except (OSError, ValueError) as error:  # a path may hold a NUL
+        raise InputError(f"{place} is {str(file)!r}, which {_cannot(error)}") from None
     kind = file.suffix.lower().removeprefix(".")
     if kind == "csv":
         try:
@@ -68,5 +68,6 @@ def _read(file: Path, place: str) -> Any:
     return values[0]
 
 
-def _cannot(error: OSError | UnicodeDecodeError) -> str:
-    return f"cannot be read: {why_unreadable(error)}"
+def _cannot(error: OSError | ValueError) -> str:
+    known = isinstance(error, OSError | UnicodeDecodeError)
+    return f"cannot be read: {why_unreadable(error) if known else error}"

@@ -107,6 +107,7 @@ class Ledger:
         self._share = {job.scale_factor: 0.0 for job in jobs}
         self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
         self._spans: list[LeaseSpan] = []
+        self._types = {job.job_type for job in jobs}
         #: lease id -> the plan by which its job runs, if there is one.
         self._plans: dict[int, str] = {}
         #: id of an open lease -> the lease; and those of them that have shared their workers.
@@ -192,7 +193,7 @@ class Ledger:
         self._preemptions[jobs] += 1
 
     def granted(
-        self, leases: Leases, jobs: IntArray, sharing: Iterable[int], *, plan: str = ""
+        self, leases: Leases, jobs: IntArray, sharing: Iterable[int], plans: Mapping[int, str]
     ) -> None:
         """Record the start of leases.
 
@@ -200,7 +201,7 @@ class Ledger:
             leases: n leases that begin at the same time.
             jobs: (n,) positions of their jobs.
             sharing: leases that share their workers from now on.
-            plan: the plan by which their jobs run; empty without one.
+            plans: lease id -> the plan by which its job runs, for those with one.
         """
         self._attempts[jobs] += 1
         self._start_s[jobs] = np.fmin(self._start_s[jobs], leases.start_s)
@@ -210,8 +211,7 @@ class Ledger:
         if self._record:
             self._open.update((lease.lease_id, lease) for lease in leases)
             self._shared.update(sharing)
-            if plan:
-                self._plans.update((lease.lease_id, plan) for lease in leases)
+            self._plans.update(plans)
 
     def over(self, lease_ids: Iterable[int], jobs: IntArray, at_s: float, reason: str) -> None:
         """Record the end of leases; ``jobs`` (n,) are the positions of their jobs."""
@@ -272,9 +272,13 @@ class Ledger:
             for member in (0, 1):
                 np.add.at(held, allocation.pair_jobs[:, member], half * allocation.pair_x)
         for profile, workers in zip(problem.profile.tolist(), held.tolist(), strict=True):
-            name = problem.table.profiles[profile].job_type
+            name = self._name(problem.table.profiles[profile].job_type)
             by_type[name] = by_type.get(name, 0.0) + workers
         self._answers.append((now, allocation.usage(problem), by_type))
+
+    def _name(self, job_type: str) -> str:
+        """Return a job type as the jobs have it: without the digest of a model."""
+        return job_type if job_type in self._types else job_type.rpartition("@")[0] or job_type
 
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
         """Yield every job's id, first start and completion; None for times that do not exist."""

@@ -63,7 +63,7 @@ def compare(
         SimulationRequest(
             trace=trace,
             trace_format=trace_format,
-            throughputs=options.table_of(throughputs, models),
+            throughputs=options.table_of(throughputs, models, locality=locality),
             cluster=cluster,
             policy=item.name,
             params=item.params,

@@ -107,7 +107,7 @@ def simulate(
     inputs: dict[str, Any] = {
         "trace": trace,
         "trace_format": trace_format,
-        "throughputs": options.table_of(throughputs, models),
+        "throughputs": options.table_of(throughputs, models, locality=locality),
         "cluster": cluster,
         "window": parse_window(window) if window else None,
         "until_s": math.inf if until is None else until,

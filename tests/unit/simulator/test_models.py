@@ -42,7 +42,9 @@ def models(tmp_path):
     (tmp_path / "gpt2.json").write_text(json.dumps(GPT2))
     layers = "parameters,flops,kept_bytes,output_bytes\n1e6,1e9,1e6,1e4\n"
     (tmp_path / "layers.csv").write_text(layers)
+    huge = GPT2 | {"n_embd": 16384, "n_layer": 200}
     document = {
+        "huge": {"batch": 64, "config": huge},
         "gpt": {"batch": 64, "config": "gpt2.json"},
         "net": {"batch": 8, "layers": "layers.csv"},
     }
@@ -75,6 +77,7 @@ def test_a_job_runs_as_fast_as_the_fastest_plan_of_its_workers(models):
     result = simulate(request(models, job("one", (2,))))
     assert result.jobs[0].end_s == pytest.approx(500.0 / rate(models, "v100", 2))
     assert result.warnings == ()
+    assert {Plan(**json.loads(lease.plan)).workers for lease in result.leases} == {2}
 
 
 def test_plans_other_jobs_and_layers_run_beside_one_another(models):
@@ -115,11 +118,32 @@ def test_the_service_replays_models_under_plans_too(models):
         (lease,) = (lease for lease in result.leases if lease.job_id == one.job_id)
         took_s = 500.0 / rate(models, lease.worker_type, 2)
         assert one.end_s - lease.start_s == pytest.approx(took_s, abs=60.0)
+        assert one.rho > 0.1
 
 
 def test_a_job_without_steps_is_refused_by_name(models):
     with pytest.raises(InputError, match="job 'one' of type 'gpt' has no total_steps"):
         simulate(request(models, job("one", steps=None, duration_s=5.0)))
+
+
+def test_a_job_whose_model_fits_nowhere_is_told_by_how_much(models):
+    remark = simulate(request(models, job("one", job_type="huge"))).warnings[-1]
+    assert "'one' of type 'huge': 1 x t4, 1 x v100: " in remark
+    assert "GB too much" in remark
+
+
+def test_a_type_in_both_files_is_refused(models, tmp_path):
+    batch = {"initial": 128, "most": 4096, "least_per_worker": 32, "most_per_worker": 512}
+    seconds = {"alpha_c": 0.02, "beta_c": 0.001}
+    found = {"gpt": {"batch": batch, "noise": {0: 100}, "seconds": {"t4": seconds}}}
+    (tmp_path / "batches.yaml").write_text(yaml.safe_dump(found))
+    with pytest.raises(InputError, match=r"job type 'gpt' is in .* and in"):
+        simulate(request(models, job("one"), batches=str(tmp_path / "batches.yaml")))
+
+
+def test_shares_are_told_by_the_types_that_jobs_have(models):
+    result = simulate(request(models, job("one", (2,))))
+    assert result.allocations.by_job_type == ("gpt",)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +153,8 @@ def test_a_job_without_steps_is_refused_by_name(models):
         ("gpt: {batch: 64}", "gpt has neither config nor layers"),
         ("gpt: {batch: 64, config: none.json}", "there is no such file"),
         ("gpt: {batch: 0, layers: layers.csv}", "batch is 0"),
+        ("1: {batch: 8, layers: layers.csv}", "which is no text"),
+        ('gpt: "a\\0b"', "cannot be read"),
     ],
 )
 def test_a_file_of_models_that_cannot_be_used_is_refused_by_name(models, tmp_path, text, told):
@@ -148,6 +174,8 @@ def test_a_command_without_throughputs_and_models_says_so():
         table_of(None, None)
     assert table_of(None, "models.yaml").job_types == ()
     assert table_of("bundled", "models.yaml") == "bundled"
+    with pytest.raises(ParameterError, match="--locality asks for rows"):
+        table_of(None, "models.yaml", locality=True)
 
 
 def test_the_bundled_models_are_what_the_trace_needs():
