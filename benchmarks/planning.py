@@ -18,9 +18,13 @@ from typing import Any
 import numpy as np
 
 from leasehold_testing.planning_data import (
+    HARMONY_BEST,
     PTDP_CALIBRATING,
     PTDP_POINTS,
     RUBICK_POINTS,
+    harmony_best_s,
+    harmony_model,
+    harmony_rules,
     predicted_steps,
     ptdp_flops,
     ptdp_model,
@@ -150,6 +154,26 @@ def rubick(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def harmony(folder: Path) -> list[dict[str, Any]]:
+    """Return the best packings of Harmony's models, beside the authors' own predictions."""
+    found = []
+    for name, published in HARMONY_BEST.items():
+        model = harmony_model(folder, name)
+        for pipeline, theirs in zip((False, True), published, strict=True):
+            same = harmony_best_s(model, pipeline=pipeline, rules=harmony_rules(name))
+            found.append(
+                {
+                    "model": name,
+                    "packs": "pipeline" if pipeline else "data parallel",
+                    "published": theirs,
+                    "predicted": same,
+                    "error_percent": 100 * (same / theirs - 1),
+                    "by_all_rules": harmony_best_s(model, pipeline=pipeline),
+                }
+            )
+    return found
+
+
 def ranking(tries: int = 5) -> list[dict[str, Any]]:
     """Return the seconds in which plans of a model of 22 billion parameters are ranked."""
     training = Training(model=ptdp_model(48, 6144, 48), batch=1920)
@@ -187,6 +211,7 @@ def main() -> int:
         "vTrain": vtrain(arguments.data / "vtrain"),
         "Sailor: errors in percent": sailor(arguments.data / "sailor"),
         "Rubick: errors in percent": rubick(arguments.data / "rubick"),
+        "Harmony: seconds of a step": harmony(arguments.data / "harmony"),
         "Ranking": ranking(),
     }
     if arguments.json:

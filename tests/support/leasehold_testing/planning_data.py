@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from planner.plans.cost import Rates
 from planner.plans.hardware import read_hardware
 from planner.plans.layers import read_layers
 from planner.plans.memory import worker_memory
+from planner.plans.packs import PackedModel, Rule, SwapLinks, best_packing
 from planner.plans.plan import Plan, Plans
 from planner.plans.ranking import USABLE
 from planner.plans.stages import LayeredPlans, StagedPlan, pipeline_times
@@ -547,3 +549,57 @@ def vtrain_losses(steps: list[MeasuredStep], predicted: Any, places: Iterable[in
         for at in groups.values()
         if len(at) > 1
     ]
+
+
+#: Harmony's own predictions of its best packings: seconds of a step of 32 samples on two workers
+#: with 10 GiB each, data parallel and as a pipeline. Source: ``results`` of its repository.
+HARMONY_BEST = {
+    "bert_large": (4.608, 4.399),
+    "bert_96": (19.421, 17.874),
+    "gpt2_xl": (43.927, 42.298),
+    "vgg416": (11.878, 10.590),
+    "resnet1026": (5.268, 4.510),
+}
+_GIB = 2.0**30
+#: The links of that machine, as the authors measured them.
+HARMONY_LINKS = SwapLinks(swap=11.5 * _GIB, peer=8.2 * _GIB, message=16 * _GIB, pack_s=0.04)
+
+
+def harmony_model(folder: Path, name: str) -> PackedModel:
+    """Return a model of Harmony's profiles; resnet1026 has no sizes of inputs, which count as 0."""
+    found = json.loads((folder / "profiles.json").read_text(encoding="utf-8"))[name]
+
+    def by_microbatch(rows: dict[str, list[float]]) -> dict[int, FloatArray]:
+        return {int(samples): np.array(row, dtype=float) for samples, row in rows.items()}
+
+    return PackedModel(
+        weight_bytes=np.array(found["W_bytes"], dtype=float),
+        input_bytes=np.array(found.get("X_bytes_u1", [0.0] * found["layers"]), dtype=float),
+        forward_s=by_microbatch(found["FWD_s"]),
+        backward_s=by_microbatch(found["BWD_s"]),
+        update_s=np.array(found["UPD_cpu_s"], dtype=float),
+        forward_memory=by_microbatch(found["MEM"]["FWD"]),
+        backward_memory=by_microbatch(found["MEM"]["BWD"]),
+    )
+
+
+def harmony_rules(name: str) -> tuple[Rule, ...]:
+    """Return the rules by which the authors' scripts cut a model."""
+    return tuple(Rule) if name == "bert_large" else (Rule.EQUAL_TIME,)
+
+
+def harmony_best_s(
+    model: PackedModel, *, pipeline: bool, rules: tuple[Rule, ...] = tuple(Rule)
+) -> float:
+    """Return the seconds of the fastest step, as in ``HARMONY_BEST``."""
+    found = best_packing(
+        model,
+        pipeline=pipeline,
+        workers=2,
+        batch=32,
+        memory=10 * _GIB,
+        links=HARMONY_LINKS,
+        rules=rules,
+    )
+    assert found is not None
+    return found[0]
