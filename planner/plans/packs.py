@@ -1,28 +1,24 @@
 """Packs of layers that take turns on workers, for models larger than the memory of all workers.
 
-After Harmony (Li et al., VLDB'22): weights of a pack come from the host once for all microbatches
-of a step, the backward pass computes the activations within a pack again, and the host updates the
-weights of a pack as soon as its gradients are there. Each worker runs all packs on its part of the
-batch (data parallel), or packs go round the workers (pipeline).
+After Harmony (Li et al., VLDB'22): weights of a pack come from the host once in each pass for all
+microbatches, the backward pass computes the activations within a pack again, and the host updates
+the weights of a pack as soon as its gradients are there. Each worker runs all packs on its part of
+the batch (data parallel), or packs go round the workers (pipeline).
 
-Letters: L layers, N workers, D samples of a step.
+Letters: L layers, W workers.
 """
 
 from __future__ import annotations
 
-import enum
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-
-from planner.plans.plan import divisors
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Mapping
 
     from scheduler.domain.arrays import FloatArray
 
@@ -35,7 +31,7 @@ class PackedModel:
     """Layers with their measured times and memory.
 
     Attributes:
-        weight_bytes: (L,) of their weights.
+        weight_bytes: (L,) of their weights and buffers, which come and go together.
         input_bytes: (L,) of their input, per sample.
         forward_s: microbatch -> (L,) seconds.
         backward_s: microbatch -> (L,) seconds, with the second forward pass.
@@ -57,10 +53,10 @@ class PackedModel:
         """L."""
         return len(self.weight_bytes)
 
-    @property
-    def largest_microbatch(self) -> int:
-        """The largest microbatch with measurements."""
-        return max(self.forward_s)
+    def is_measured(self, samples: int) -> bool:
+        """Return whether all measurements reach a microbatch."""
+        some = self.forward_s, self.backward_s, self.forward_memory, self.backward_memory
+        return all(min(one) <= samples <= max(one) for one in some)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +66,13 @@ class SwapLinks:
     Attributes:
         swap: between host and workers, each direction, shared by all workers.
         peer: between two workers, each direction.
-        message: of the host's memory, shared by all workers.
+        host: of the host's memory, shared by all workers.
         pack_s: seconds that a worker needs to drop a pack.
     """
 
     swap: float
     peer: float
-    message: float
+    host: float
     pack_s: float
 
 
@@ -84,7 +80,8 @@ class SwapLinks:
 class Packing:
     """How a model is cut for both passes.
 
-    The last pack of the backward pass needs no pack of the forward pass: it runs both at once.
+    The packs of the forward pass end where the last pack of the backward pass begins, which runs
+    both passes at once. A microbatch of the forward pass holds whole ones of the backward pass.
 
     Attributes:
         pipeline: whether packs go round the workers.
@@ -99,14 +96,6 @@ class Packing:
     forward_samples: int
     backward: Ends
     backward_samples: int
-
-
-class Rule(enum.Enum):
-    """A rule by which layers are cut into packs."""
-
-    EQUAL_TIME = enum.auto()  #: the fewest packs of about equal time that fit
-    EQUAL_MEMORY = enum.auto()  #: the fewest packs of about equal memory that fit
-    FILLED = enum.auto()  #: packs as full as possible, the last one first
 
 
 class Traffic(NamedTuple):
@@ -132,14 +121,15 @@ class Traffic(NamedTuple):
 def swap_traffic(
     *, packed: bool, pipeline: bool, workers: int, microbatches: int, layers: int
 ) -> Traffic:
-    """Return what a step swaps if each microbatch brings its layers, or if each pack comes once.
+    """Return the swaps of a step if each microbatch brings its layers, or if each pack comes once.
 
-    Source: Harmony, section 3, table of swap volumes.
+    Source: Harmony, section 3, table of swap volumes, with updates on the workers. ``step_s`` has
+    them on the host, where gradients go out and no state of the optimiser moves.
 
     Args:
         packed: whether packs come once for all microbatches, and are updated at once.
         pipeline: whether layers are distributed over workers, else each worker has all.
-        workers: N.
+        workers: W.
         microbatches: of all workers together.
         layers: L.
     """
@@ -163,11 +153,31 @@ def step_s(
     Args:
         model: the layers.
         packing: of both passes.
-        workers: N.
-        batch: D; data-parallel workers have equal parts of it.
+        workers: W.
+        batch: samples of a step; data-parallel workers have equal parts of it.
         links: of the node.
+
+    Raises:
+        InputError: the packing is no packing of the model, or does not split the batch.
     """
+    _check(model, packing, workers, batch)
     return _Step(model, packing, workers=workers, batch=batch, links=links).run()
+
+
+def _check(model: PackedModel, packing: Packing, workers: int, batch: int) -> None:
+    ours, theirs = packing.forward_samples, packing.backward_samples
+    ends = packing.backward
+    if not ends or ends[-1] != model.layers or packing.forward[-1:] != ends[:-1][-1:]:
+        raise InputError(
+            f"packs end at {packing.forward} and {ends}; the latter must end at {model.layers}, "
+            "and the former where the last of the latter begins"
+        )
+    parts = 1 if packing.pipeline else workers
+    if batch % (parts * ours) or ours % theirs:
+        raise InputError(
+            f"a batch of {batch} on {workers} workers has no whole microbatches of {ours} samples "
+            f"that hold whole ones of {theirs}"
+        )
 
 
 class _Step:
@@ -188,6 +198,9 @@ class _Step:
     ) -> None:
         self._model, self._packing, self._workers, self._links = model, packing, workers, links
         self._ranks = workers if packing.pipeline else 1
+        #: workers that share the host: those with packs.
+        packs = len(packing.forward) + len(packing.backward)
+        self._sharing = min(workers, packs) if packing.pipeline else workers
         self._batch = batch if packing.pipeline else batch // workers
         #: (worker, stream) -> when it is free.
         self._free: dict[tuple[int, str], float] = {}
@@ -197,32 +210,38 @@ class _Step:
         self._stored: dict[int, list[float]] = {}
 
     def run(self) -> float:
-        packs = _packs(self._packing.forward)
-        rounds = list(enumerate(packs))
-        handed, sender = [0.0] * (self._batch // self._packing.forward_samples), -1
-        for k, (first, end) in rounds:
-            handed = self._forward(k % self._ranks, first, end, handed, sender)
-            sender = k % self._ranks
-        backward = _packs(self._packing.backward)[::-1]
-        for k, (first, end) in enumerate(backward, len(rounds)):
-            rank = k % self._ranks
-            last = k == len(rounds)
-            handed = self._backward(rank, first, end, handed, sender, last=last)
+        packing = self._packing
+        forward, backward = packs_of(packing.forward), packs_of(packing.backward)[::-1]
+        handed: list[float] = [0.0] * (self._batch // packing.forward_samples)
+        sender: int | None = None
+        for k, (first, end) in enumerate(forward):
+            regroups = k == len(forward) - 1 and self._regroups
+            handed = self._forward(k % self._ranks, (first, end), handed, sender, regroups=regroups)
+            sender = None if regroups else k % self._ranks
+        for k, (first, end) in enumerate(backward, len(forward)):
+            rank, last = k % self._ranks, k == len(forward)
+            handed = self._backward(rank, (first, end), handed, sender, last=last)
             sender = rank
         return max(self._free.values())
 
     # -- passes -----------------------------------------------------------------------------------
 
     def _forward(
-        self, rank: int, first: int, end: int, handed: list[float], sender: int
+        self,
+        rank: int,
+        pack: tuple[int, int],
+        handed: list[float],
+        sender: int | None,
+        *,
+        regroups: bool,
     ) -> list[float]:
-        """Return when each microbatch of a pack's output is computed."""
-        model, samples = self._model, self._packing.forward_samples
-        times, ready = _at(model.forward_s, samples), self._fetch(rank, first, end)
-        cuts = [first for first, _ in _packs(self._packing.backward)]
+        """Return when each microbatch of a pack's output is there for the next pack."""
+        model, samples, (first, end) = self._model, self._packing.forward_samples, pack
+        times, ready = at_microbatch(model.forward_s, samples), self._fetch(rank, first, end)
+        cuts = [first for first, _ in packs_of(self._packing.backward)]
         stored = [layer for layer in cuts if first <= layer < end]
         parts = sorted({first, *stored, end})
-        done = []
+        done: list[float] = []
         for made in handed:
             ready = self._receive(rank, sender, first, samples, max(made, ready))
             for begin, until in pairwise(parts):
@@ -232,50 +251,50 @@ class _Step:
                 ready = self._do(rank, "compute", float(times[begin:until].sum()), ready)
             if self._ranks == 1:
                 ready = self._do(rank, "out", self._swap_s(end, samples), ready)
-            done.append(ready)
-        if self._regroups(end):
-            done = [there for made in done for there in self._regroup(rank, end, made)]
+            done += self._regroup(rank, end, ready) if regroups else [ready]
         self._drop(rank, ready)
         return done
 
-    def _regroups(self, end: int) -> bool:
-        """Return whether a pack's output goes to other microbatches of another worker."""
+    @property
+    def _regroups(self) -> bool:
+        """Whether other microbatches of another worker follow the forward pass."""
         packing = self._packing
-        return (
-            self._ranks > 1
-            and packing.forward_samples != packing.backward_samples
-            and end == packing.forward[-1]
-        )
+        return self._ranks > 1 and packing.forward_samples != packing.backward_samples
 
-    def _regroup(self, rank: int, layer: int, made: float) -> Iterator[float]:
-        """Yield when the host has the microbatches of the backward pass of a layer's input."""
+    def _regroup(self, rank: int, layer: int, made: float) -> list[float]:
+        """Return when the host has the microbatches of the backward pass of a layer's input."""
         ours, theirs = self._packing.forward_samples, self._packing.backward_samples
         out = self._do(rank, "out", self._swap_s(layer, ours), made)
-        for _ in range(ours // theirs):
-            yield self._do(rank, "host", self._message_s(layer, theirs), out)
+        seconds = self._message_s(layer, theirs)
+        return [self._do(rank, "host", seconds, out) for _ in range(ours // theirs)]
 
     def _backward(
-        self, rank: int, first: int, end: int, handed: list[float], sender: int, *, last: bool
+        self,
+        rank: int,
+        pack: tuple[int, int],
+        handed: list[float],
+        sender: int | None,
+        *,
+        last: bool,
     ) -> list[float]:
         """Return when each microbatch of the gradient of a pack's input is computed."""
-        model, samples = self._model, self._packing.backward_samples
-        forward_s = float(_at(model.forward_s, samples)[first:end].sum())
-        backward_s = float(_at(model.backward_s, samples)[first:end].sum()) - forward_s
+        model, samples, (first, end) = self._model, self._packing.backward_samples, pack
+        forward_s = float(at_microbatch(model.forward_s, samples)[first:end].sum())
+        both_s = float(at_microbatch(model.backward_s, samples)[first:end].sum())
         ready = self._fetch(rank, first, end)
         done = []
         count = self._batch // samples
-        source = -1 if last and first and self._regroups(first) else sender
         for i in range(count):
             if last:
                 made = handed[i * len(handed) // count]
-                ready = self._receive(rank, source, first, samples, max(made, ready))
+                ready = self._receive(rank, sender, first, samples, max(made, ready))
                 ready = self._do(rank, "compute", forward_s, ready)
             else:
                 stored = max(ready, self._stored[first][i])
                 ready = self._do(rank, "in", self._swap_s(first, samples), stored)
                 ready = self._do(rank, "compute", forward_s, ready)
                 ready = self._receive(rank, sender, end, samples, max(handed[i], ready))
-            ready = self._do(rank, "compute", backward_s, ready)
+            ready = self._do(rank, "compute", both_s - forward_s, ready)
             if self._ranks == 1 and first:
                 ready = self._do(rank, "out", self._swap_s(first, samples), ready)
             done.append(ready)
@@ -283,7 +302,7 @@ class _Step:
         if self._ranks == 1 and self._workers > 1:
             part = 2 * (self._workers - 1) / self._workers
             ready = self._do(rank, "compute", part * weights / self._links.peer, ready)
-        out = self._do(rank, "out", weights * self._workers / self._links.swap, ready)
+        out = self._do(rank, "out", weights * self._sharing / self._links.swap, ready)
         self._drop(rank, out)
         self._do(rank, "host", float(model.update_s[first:end].sum()), out)
         return done
@@ -293,15 +312,17 @@ class _Step:
     def _fetch(self, rank: int, first: int, end: int) -> float:
         """Bring the weights of a pack, once the one before is dropped."""
         weights = float(self._model.weight_bytes[first:end].sum())
-        seconds = weights * self._workers / self._links.swap
+        seconds = weights * self._sharing / self._links.swap
         return self._do(rank, "in", seconds, self._dropped[rank])
 
     def _drop(self, rank: int, ready: float) -> None:
         self._dropped[rank] = self._do(rank, "compute", self._links.pack_s, ready)
 
-    def _receive(self, rank: int, sender: int, layer: int, samples: int, ready: float) -> float:
-        """Bring the input of a layer, or its gradient, from the host or from the last worker."""
-        if sender in {-1, rank}:
+    def _receive(
+        self, rank: int, sender: int | None, layer: int, samples: int, ready: float
+    ) -> float:
+        """Bring the input of a layer, or its gradient, from another worker or from the host."""
+        if sender is None or sender == rank:
             return self._do(rank, "in", self._swap_s(layer, samples), ready)
         seconds = self._bytes(layer, samples) / self._links.peer
         both = (sender, "peer out"), (rank, "peer in")
@@ -320,20 +341,18 @@ class _Step:
 
     def _message_s(self, layer: int, samples: int) -> float:
         """Return the seconds in which the host's memory is read and written."""
-        return 2 * self._bytes(layer, samples) * self._workers / self._links.message
+        return 2 * self._bytes(layer, samples) * self._sharing / self._links.host
 
     def _keeper_of(self, layer: int) -> int:
         """Return the worker that runs the backward pass of the pack that begins with a layer."""
-        backward = [first for first, _ in _packs(self._packing.backward)][::-1]
-        return (len(_packs(self._packing.forward)) + backward.index(layer)) % self._ranks
+        backward = [first for first, _ in packs_of(self._packing.backward)][::-1]
+        return (len(self._packing.forward) + backward.index(layer)) % self._ranks
 
     def _bytes(self, layer: int, samples: int) -> float:
-        """Return the bytes between two layers, or 0 behind the last one."""
-        sizes = self._model.input_bytes
-        return samples * float(sizes[layer]) if layer < len(sizes) else 0.0
+        return samples * float(self._model.input_bytes[layer])
 
     def _swap_s(self, layer: int, samples: int) -> float:
-        return self._bytes(layer, samples) * self._workers / self._links.swap
+        return self._bytes(layer, samples) * self._sharing / self._links.swap
 
     def _do(self, rank: int, stream: str, seconds: float, ready: float) -> float:
         end = max(self._free.get((rank, stream), 0.0), ready) + seconds
@@ -341,137 +360,26 @@ class _Step:
         return end
 
 
-# -- search ---------------------------------------------------------------------------------------
-
-
-def best_packing(
-    model: PackedModel,
-    *,
-    pipeline: bool,
-    workers: int,
-    batch: int,
-    memory: float,
-    links: SwapLinks,
-    rules: Collection[Rule] = tuple(Rule),
-) -> tuple[float, Packing] | None:
-    """Return the seconds of the fastest step and its packing; None if a layer does not fit.
-
-    Each pair of microbatches is tried with packs by each rule. A microbatch of the forward pass
-    holds whole ones of the backward pass.
-
-    Args:
-        model: the layers.
-        pipeline: whether packs go round the workers.
-        workers: N.
-        batch: D.
-        memory: bytes of a worker.
-        links: of the node.
-        rules: by which packs are cut.
-    """
-    own = batch if pipeline else batch // workers
-    found = (
-        (step_s(model, packing, workers=workers, batch=batch, links=links), packing)
-        for packing in _candidates(model, pipeline, own, memory, rules)
-    )
-    return min(found, key=lambda pair: pair[0], default=None)
-
-
-class _Figures(NamedTuple):
-    """Of a microbatch on each layer: seconds, bytes without the layer's input, and of the input."""
-
-    seconds: FloatArray
-    fixed: FloatArray
-    inputs: FloatArray
-
-    def before(self, layer: int) -> _Figures:
-        """Return those of the layers before one."""
-        return _Figures(*(figures[:layer] for figures in self))
-
-    def fits(self, ends: Ends, memory: float) -> bool:
-        """Return whether each pack fits; it brings the input of its first layer alone."""
-        packs = _packs(ends)
-        return all(self.fixed[a:b].sum() + self.inputs[a] < memory for a, b in packs)
-
-
-def _candidates(
-    model: PackedModel, pipeline: bool, batch: int, memory: float, rules: Collection[Rule]
-) -> Iterator[Packing]:
-    sizes = [size for size in divisors(batch) if size <= model.largest_microbatch]
-    for theirs in sizes:
-        figures = _figures(model.backward_s, model.backward_memory, model, theirs)
-        for backward in _cuts(figures, memory, rules):
-            for ours in (size for size in sizes if size % theirs == 0):
-                figures = _figures(model.forward_s, model.forward_memory, model, ours)
-                before = figures.before((0, *backward)[-2])
-                same = [backward[:-1]] if before.fits(backward[:-1], memory) else []
-                for forward in dict.fromkeys(_cuts(before, memory, rules) + same):
-                    yield Packing(
-                        pipeline=pipeline,
-                        forward=forward,
-                        forward_samples=ours if forward else theirs,
-                        backward=backward,
-                        backward_samples=theirs,
-                    )
-
-
-def _figures(
-    seconds: Mapping[int, FloatArray],
-    memory: Mapping[int, FloatArray],
-    model: PackedModel,
-    samples: int,
-) -> _Figures:
-    inputs = samples * model.input_bytes
-    return _Figures(_at(seconds, samples), _at(memory, samples) - inputs, inputs)
-
-
-def _cuts(figures: _Figures, memory: float, rules: Collection[Rule]) -> list[Ends]:
-    """Return the ends of packs by each of the rules that finds some; no packs if no layers."""
-    if not len(figures.seconds):
-        return [()]
-    cuts = {
-        Rule.EQUAL_TIME: lambda: _balanced(figures.seconds, figures, memory),
-        Rule.EQUAL_MEMORY: lambda: _balanced(figures.fixed, figures, memory),
-        Rule.FILLED: lambda: _filled_from_the_end(figures, memory),
-    }
-    return list(dict.fromkeys(ends for rule in rules if (ends := cuts[rule]())))
-
-
-def _balanced(weights: FloatArray, figures: _Figures, memory: float) -> Ends:
-    """Return the fewest packs of about equal weight that fit; empty if none do."""
-    sums = np.cumsum(weights)
-    for count in range(max(ceil(figures.fixed.sum() / memory), 1), len(weights) + 1):
-        marks = np.arange(1, count) * (sums[-1] / count)
-        ends = (*np.searchsorted(sums, marks).tolist(), len(weights))
-        if all(a < b for a, b in _packs(ends)) and figures.fits(ends, memory):
-            return ends
-    return ()
-
-
-def _filled_from_the_end(figures: _Figures, memory: float) -> Ends:
-    """Return packs that are as full as possible, the last one first; empty if none do."""
-    ends, held = [len(figures.fixed)], 0.0
-    for layer in reversed(range(len(figures.fixed))):
-        size, given = float(figures.fixed[layer]), float(figures.inputs[layer])
-        if held + size + given >= memory and held:
-            ends.append(layer + 1)
-            held = 0.0
-        if size + given >= memory:
-            return ()
-        held += size
-    return tuple(ends[::-1])
-
-
-def _packs(ends: Ends) -> list[tuple[int, int]]:
+def packs_of(ends: Ends) -> list[tuple[int, int]]:
     """Return the first layer and the end of each pack."""
     return list(pairwise((0, *ends)))
 
 
-def _at(measured: Mapping[int, FloatArray], samples: int) -> FloatArray:
-    """Return figures at a microbatch, between two measured ones on the line through both."""
+def at_microbatch(measured: Mapping[int, FloatArray], samples: int) -> FloatArray:
+    """Return figures at a microbatch, between two measured ones on the line through both.
+
+    Raises:
+        InputError: the measurements do not reach it.
+    """
     if samples in measured:
         return measured[samples]
     sizes = sorted(measured)
-    place = min(max(bisect_left(sizes, samples), 1), len(sizes) - 1)
+    if not sizes[0] < samples < sizes[-1]:
+        raise InputError(
+            f"a microbatch of {samples} samples was not measured; there are {sizes[0]} to "
+            f"{sizes[-1]}"
+        )
+    place = bisect_left(sizes, samples)
     low, high = sizes[place - 1], sizes[place]
     share = (samples - low) / (high - low)
     return measured[low] + share * (measured[high] - measured[low])

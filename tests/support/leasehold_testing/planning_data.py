@@ -7,18 +7,20 @@ import itertools
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from planner.plans import packs
 from planner.plans.calibration import MeasuredStep, calibrate
 from planner.plans.cost import Rates
 from planner.plans.hardware import read_hardware
 from planner.plans.layers import read_layers
 from planner.plans.memory import worker_memory
-from planner.plans.packs import PackedModel, Rule, SwapLinks, best_packing
+from planner.plans.packing import Rule, best_packing
+from planner.plans.packs import PackedModel, Packing, SwapLinks
 from planner.plans.plan import Plan, Plans
 from planner.plans.ranking import USABLE
 from planner.plans.stages import LayeredPlans, StagedPlan, pipeline_times
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from planner.plans.calibration import Calibration
     from planner.plans.hardware import Accelerator
     from planner.plans.layers import LayeredModel, LayerTimes
+    from planner.plans.packs import Ends
     from scheduler.domain.arrays import FloatArray
 
 #: Bytes of a bucket of gradients.
@@ -551,18 +554,88 @@ def vtrain_losses(steps: list[MeasuredStep], predicted: Any, places: Iterable[in
     ]
 
 
-#: Harmony's own predictions of its best packings: seconds of a step of 32 samples on two workers
-#: with 10 GiB each, data parallel and as a pipeline. Source: ``results`` of its repository.
-HARMONY_BEST = {
-    "bert_large": (4.608, 4.399),
-    "bert_96": (19.421, 17.874),
-    "gpt2_xl": (43.927, 42.298),
-    "vgg416": (11.878, 10.590),
-    "resnet1026": (5.268, 4.510),
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarmonyBest:
+    """A best packing that Harmony's authors found, and the seconds that they predict.
+
+    For a step of 32 samples on two workers of which each may use 10 GiB. Source: ``results`` of
+    their repository.
+    """
+
+    model: str
+    predicted_s: float
+    packing: Packing
+
+
+def _harmony(
+    model: str, predicted_s: float, *, samples: tuple[int, int], forward: Ends, backward: Ends
+) -> HarmonyBest:
+    return HarmonyBest(
+        model=model,
+        predicted_s=predicted_s,
+        packing=Packing(
+            pipeline=False,
+            forward=forward,
+            forward_samples=samples[0],
+            backward=backward,
+            backward_samples=samples[1],
+        ),
+    )
+
+
+def _as_pipeline(best: HarmonyBest) -> HarmonyBest:
+    return replace(best, packing=replace(best.packing, pipeline=True))
+
+
+_BERT_96 = (10, 20, 29, 39, 48, 58, 68, 77, 87, 100)
+_VGG = (15, 31, 46, 62, 77, 99, 123, 147, 172, 200, 229, 257, 285, 313, 354, 417)
+_VGG_FORWARD = (51, 111, 185, 263, 354)
+#: Of each model, data parallel and as a pipeline.
+HARMONY_BEST: tuple[HarmonyBest, ...] = (
+    _harmony("bert_large", 4.608, samples=(16, 4), forward=(6,), backward=(6, 28)),
+    _as_pipeline(
+        _harmony("bert_large", 4.399, samples=(8, 8), forward=(15,), backward=(5, 15, 28))
+    ),
+    _harmony("bert_96", 19.421, samples=(8, 8), forward=(22, 43, 65, 87), backward=_BERT_96),
+    _as_pipeline(
+        _harmony("bert_96", 17.874, samples=(8, 8), forward=_BERT_96[:-1], backward=_BERT_96)
+    ),
+    _harmony(
+        "gpt2_xl",
+        43.927,
+        samples=(2, 2),
+        forward=(11, 22, 33, 44),
+        backward=(7, 13, 19, 25, 32, 38, 44, 52),
+    ),
+    _as_pipeline(
+        _harmony(
+            "gpt2_xl",
+            42.298,
+            samples=(2, 1),
+            forward=(10, 19, 28, 38),
+            backward=(13, 25, 38, 52),
+        )
+    ),
+    _harmony("vgg416", 11.878, samples=(8, 8), forward=_VGG_FORWARD, backward=_VGG),
+    _as_pipeline(_harmony("vgg416", 10.590, samples=(8, 8), forward=_VGG_FORWARD, backward=_VGG)),
+    _harmony(
+        "resnet1026", 5.268, samples=(16, 16), forward=(417,), backward=(86, 186, 303, 417, 515)
+    ),
+    _as_pipeline(
+        _harmony(
+            "resnet1026",
+            4.510,
+            samples=(32, 32),
+            forward=(215, 444),
+            backward=(47, 94, 147, 214, 276, 327, 378, 444, 515),
+        )
+    ),
+)
 _GIB = 2.0**30
 #: The links of that machine, as the authors measured them.
-HARMONY_LINKS = SwapLinks(swap=11.5 * _GIB, peer=8.2 * _GIB, message=16 * _GIB, pack_s=0.04)
+HARMONY_LINKS = SwapLinks(swap=11.5 * _GIB, peer=8.2 * _GIB, host=16 * _GIB, pack_s=0.04)
+#: Bytes of the weights of a layer of GPT-2 XL, and of its causal mask, which profiles leave out.
+_GPT2_LAYER, _GPT2_MASK = 122_963_200, 2**22
 
 
 def harmony_model(folder: Path, name: str) -> PackedModel:
@@ -572,8 +645,9 @@ def harmony_model(folder: Path, name: str) -> PackedModel:
     def by_microbatch(rows: dict[str, list[float]]) -> dict[int, FloatArray]:
         return {int(samples): np.array(row, dtype=float) for samples, row in rows.items()}
 
+    weights = np.array(found["W_bytes"], dtype=float)
     return PackedModel(
-        weight_bytes=np.array(found["W_bytes"], dtype=float),
+        weight_bytes=weights + _GPT2_MASK * (weights == _GPT2_LAYER),
         input_bytes=np.array(found.get("X_bytes_u1", [0.0] * found["layers"]), dtype=float),
         forward_s=by_microbatch(found["FWD_s"]),
         backward_s=by_microbatch(found["BWD_s"]),
@@ -583,15 +657,20 @@ def harmony_model(folder: Path, name: str) -> PackedModel:
     )
 
 
+def harmony_step_s(model: PackedModel, packing: Packing) -> float:
+    """Return the seconds of a step on the authors' machine."""
+    return packs.step_s(model, packing, workers=2, batch=32, links=HARMONY_LINKS)
+
+
 def harmony_rules(name: str) -> tuple[Rule, ...]:
-    """Return the rules by which the authors' scripts cut a model."""
+    """Return the rules among which the authors searched, as far as their summaries show."""
     return tuple(Rule) if name == "bert_large" else (Rule.EQUAL_TIME,)
 
 
 def harmony_best_s(
     model: PackedModel, *, pipeline: bool, rules: tuple[Rule, ...] = tuple(Rule)
 ) -> float:
-    """Return the seconds of the fastest step, as in ``HARMONY_BEST``."""
+    """Return the seconds of the fastest step that is found on the authors' machine."""
     found = best_packing(
         model,
         pipeline=pipeline,

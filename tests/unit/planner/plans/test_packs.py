@@ -13,19 +13,21 @@ from leasehold_testing.planning_data import (
     harmony_best_s,
     harmony_model,
     harmony_rules,
+    harmony_step_s,
 )
+from planner.plans.packing import best_packing
 from planner.plans.packs import (
     PackedModel,
     Packing,
-    Rule,
     SwapLinks,
     Traffic,
-    best_packing,
+    at_microbatch,
     step_s,
     swap_traffic,
 )
+from scheduler.errors import InputError
 
-LINKS = SwapLinks(swap=10.0, peer=20.0, message=40.0, pack_s=0.5)
+LINKS = SwapLinks(swap=10.0, peer=20.0, host=40.0, pack_s=0.5)
 
 
 def model(layers=4, *, inputs=0.0, seed=None):
@@ -128,12 +130,58 @@ def test_a_layer_that_does_not_fit_leaves_no_packing():
     assert best_packing(model(), pipeline=True, memory=31.0, **how) is not None
 
 
-def test_more_bandwidth_and_memory_never_make_steps_slower():
+def test_microbatches_of_other_sizes_go_over_the_host_one_after_another():
+    cut = packing((2,), (1, 2, 3), pipeline=True, ours=2, theirs=1)
+    drawn = model(3, inputs=10.0)
+    took = step_s(drawn, cut, workers=2, batch=2, links=replace(LINKS, swap=40.0, pack_s=0.0))
+    # For a sample of an input: 0.5 s to the host or to the other worker, 1 s as a message. Worker 0
+    # stores layer 0 from 2 to 3 s for worker 1, and layer 1 for itself. Its output is out at 8 s,
+    # and there for worker 1 at 9 and 10 s, which runs both passes of layer 2 until 16 s. Worker 0
+    # ends layer 1 at 19 s, worker 1 layer 0 at 25 s; gradients take 0.5 s more, the update 2 s.
+    assert took == pytest.approx(27.5)
+
+
+def test_workers_without_packs_do_not_share_the_host():
+    two, four = (
+        step_s(model(1), packing((), (1,), pipeline=True), workers=n, batch=1, links=LINKS)
+        for n in (1, 4)
+    )
+    assert two == four
+
+
+def test_more_bandwidth_makes_steps_faster():
     drawn = model(6, inputs=2.0, seed=1)
     how = {"pipeline": True, "workers": 2, "batch": 4}
     narrow, _ = best_packing(drawn, memory=100.0, links=LINKS, **how)
     wide, _ = best_packing(drawn, memory=100.0, links=replace(LINKS, swap=20.0), **how)
     assert wide < narrow
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "ours", "theirs", "batch"),
+    [
+        ((1,), (2, 4), 1, 1, 4),  # the forward pass ends elsewhere
+        ((2,), (2, 3), 1, 1, 4),  # a layer is left out
+        ((), (), 1, 1, 4),
+        ((2,), (2, 4), 1, 2, 4),  # a microbatch that holds half a one
+        ((2,), (2, 4), 2, 2, 5),
+        ((2,), (2, 4), 4, 4, 6),
+    ],
+)
+def test_packings_that_are_none_are_refused(forward, backward, ours, theirs, batch):
+    cut = packing(forward, backward, ours=ours, theirs=theirs)
+    with pytest.raises(InputError, match=r"packs end at|whole microbatches"):
+        step_s(model(), cut, workers=1, batch=batch, links=LINKS)
+
+
+def test_what_was_not_measured_is_refused():
+    measured = {2: np.array([1.0]), 4: np.array([2.0])}
+    assert at_microbatch(measured, 3) == pytest.approx([1.5])
+    for samples in (1, 5):
+        with pytest.raises(InputError, match=f"a microbatch of {samples} samples was not measured"):
+            at_microbatch(measured, samples)
+    with pytest.raises(InputError, match="no equal parts"):
+        best_packing(model(), pipeline=False, workers=2, batch=5, memory=99.0, links=LINKS)
 
 
 def test_swap_volumes_are_those_of_the_published_table():
@@ -152,11 +200,21 @@ def test_swap_volumes_are_those_of_the_published_table():
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", HARMONY_BEST)
-def test_the_authors_best_packings_are_found(shared_data, name):
+@pytest.mark.parametrize(
+    "best", HARMONY_BEST, ids=lambda best: f"{best.model}-{best.packing.pipeline}"
+)
+def test_the_authors_best_packings_take_as_long_as_they_predict(shared_data, best):
+    found = harmony_step_s(harmony_model(shared_data / "harmony", best.model), best.packing)
+    # Of resnet1026, profiles lack the inputs and some microbatches.
+    close = {"rel": 0.01} if best.model == "resnet1026" else {"abs": 0.0006}
+    assert found == pytest.approx(best.predicted_s, **close)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", dict.fromkeys(best.model for best in HARMONY_BEST))
+def test_the_search_finds_packings_as_fast_as_the_authors(shared_data, name):
     found = harmony_model(shared_data / "harmony", name)
+    theirs = [best.predicted_s for best in HARMONY_BEST if best.model == name]
     same = [harmony_best_s(found, pipeline=p, rules=harmony_rules(name)) for p in (False, True)]
-    assert same == pytest.approx(HARMONY_BEST[name], rel=0.01)
+    assert same == pytest.approx(theirs, rel=0.01)
     assert same[1] < same[0], "the pipeline is faster"
-    for pipeline, theirs in enumerate(same):
-        assert harmony_best_s(found, pipeline=bool(pipeline), rules=tuple(Rule)) <= theirs
