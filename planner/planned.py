@@ -98,7 +98,7 @@ class Planned:
     def give_up(self, job_type: str, model: str, worker_type: str, count: int, plan: str) -> bool:
         """Give up a plan that ran out of memory, if another one fits; return whether that is so.
 
-        Figures that were measured on workers of the type are forgotten with it.
+        Figures that were measured on workers of the type are forgotten if their plan changes.
         """
         found = self.plan(job_type, model, worker_type, count)
         before, after = self._room.get((job_type, worker_type), 1.0), _room_after(found)

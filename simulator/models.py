@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from planner.estimates import Estimates
 from planner.estimation.estimator import Estimator
-from planner.oracle import Oracle
 from planner.planned import Planned
 from planner.plans.document import write_model
 from planner.plans.hardware import read_hardware
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.errors import InputError
 from scheduler.views.model_files import load_model
@@ -76,10 +74,14 @@ def _with_model(job: TraceJob, model: str) -> TraceJob:
 
 def misfits(trace: Trace, cluster: Cluster) -> list[tuple[TraceJob, str]]:
     """Return the jobs whose model fits on none of their workers, and why."""
-    planned, plans = Planned(Estimator()), PlannedJobs(Oracle(ThroughputTable(isolated={})))
-    planned.serve(cluster)
+    planned = Planned(Estimator())
+    plans = Estimates(Estimator(), planned=planned)
     keys = [(CatalogueKey.of(job), job) for job in trace.jobs if job.model]
-    lost = {key for key in dict(keys) if not plans.ways(key, cluster)}
+    lost = {
+        key
+        for key in dict(keys)
+        if not any(way.throughput > 0.0 for way in plans.ways(key, cluster))
+    }
     return [(job, planned.misfit(key)) for key, job in keys if key in lost]
 
 

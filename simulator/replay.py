@@ -149,7 +149,7 @@ class Replay:
         self._truth = throughputs
         self._plans = PlannedJobs(Oracle(throughputs))
         #: lease id -> steps/s under its plan.
-        self._planned: dict[int, float] = {}
+        self._planned_rates: dict[int, float] = {}
         self._failures = FailureProcess(failures, cluster.workers, np.random.default_rng(seed))
         self._label, self._seed = label or policy.name, seed
         self._inputs, self._profile = dict(inputs or {}), profile
@@ -538,9 +538,9 @@ class Replay:
         live = leases.by_id.get(leases.of_job.get(job_id, -1))
         if live is not None and live.plan:
             lease_id = live.lease.lease_id
-            if lease_id not in self._planned:
-                self._planned[lease_id] = self._planned_rate(live)
-            return self._planned[lease_id]
+            if lease_id not in self._planned_rates:
+                self._planned_rates[lease_id] = self._planned_rate(live)
+            return self._planned_rates[lease_id]
         key = self._by_id[job_id].job_type, workers
         if live is not None and live.gang:
             row = self._truth.isolated.get(key, {})

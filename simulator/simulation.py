@@ -124,7 +124,7 @@ class Simulation:
         )
         self._learning = learning
         #: whether jobs run by plans.
-        self._plans = any(way.plan for one in table.profiles for way in one.configurations)
+        self._has_plans = any(way.plan for one in table.profiles for way in one.configurations)
         self._refresh_s = math.inf
         self._ledger = Ledger(
             cluster,
@@ -434,7 +434,9 @@ class Simulation:
             for lease_id, at_s in zip(leases.ids, fails_s.tolist(), strict=True):
                 if math.isfinite(at_s):
                     heapq.heappush(self._ends, (at_s, lease_id, EndReason.FAILED))
-        self._ledger.granted(leases, jobs, sharing, self._plans_of(leases) if self._plans else {})
+        self._ledger.granted(
+            leases, jobs, sharing, self._plans_of(leases) if self._has_plans else {}
+        )
         if self._learning is not None and math.isinf(self._refresh_s):
             every_s = self._learning.refresh_s
             self._refresh_s = (self._now // every_s + 1.0) * every_s

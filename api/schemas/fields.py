@@ -39,7 +39,6 @@ from scheduler.domain.jobs.spec import LONGEST_TYPE
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import plain_json
 
-_NO_MODEL = "must be an object with config or layers, and batch"
 #: Levels of lists and objects in a model.
 _DEEPEST_MODEL = 32
 #: So many characters of a command in one text are split for the example in the message.
@@ -158,9 +157,10 @@ def _model(value: Any) -> str:
         try:
             value = orjson.loads(value)
         except orjson.JSONDecodeError as error:
-            raise ValueError(f"{_NO_MODEL}; this text is no JSON: {error}") from None
-        if isinstance(value, str):  # it would be read once more
-            raise ValueError(_NO_MODEL)  # noqa: TRY004 - the library wants this one
+            problem = (
+                f"must be an object with config or layers, and batch; this is no JSON: {error}"
+            )
+            raise ValueError(problem) from None
     if not plain_json(value, _DEEPEST_MODEL):
         raise ValueError(
             f"may hold finite numbers of 64 bits, texts without NUL or halves of characters, and "

@@ -81,19 +81,12 @@ def write_model(document: Any, *, place: str) -> str:
     """Return a model and its step as JSON; equal models give equal texts.
 
     Args:
-        document: as for ``read_model``, or as JSON.
+        document: as for ``read_model``.
         place: where the document is, for messages.
 
     Raises:
         InputError: a value cannot be used.
     """
-    if isinstance(document, str):
-        try:
-            document = json.loads(document)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{place} is {document[:40]!r}; give an object with config or layers, and batch"
-            ) from error
     training = read_model(document, name=place, place=place)
     if isinstance(training, LayeredTraining) and training.model.layers > MOST_LAYERS:
         raise InputError(

@@ -107,6 +107,7 @@ class Ledger:
         self._share = {job.scale_factor: 0.0 for job in jobs}
         self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
         self._spans: list[LeaseSpan] = []
+        #: the job types of the jobs, without digests of models.
         self._types = {job.job_type for job in jobs}
         #: lease id -> the plan by which its job runs, if there is one.
         self._plans: dict[int, str] = {}

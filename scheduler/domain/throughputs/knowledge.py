@@ -284,7 +284,7 @@ class Knowledge(Protocol):
     ) -> bool:
         """Note that a job ran out of memory under a plan, which is given up if another one fits.
 
-        Measured figures of the job type on workers of the type are forgotten with it.
+        Measured figures of the job type on workers of the type are forgotten if their plan changes.
 
         Args:
             job_type: key; nothing happens if its jobs give no model.

@@ -718,7 +718,7 @@ def text_model(value):
         ("mine.yaml", "must be an object with config or layers, and batch"),
         ("[" * 100_000, "must be an object with config or layers, and batch"),
         (text_model('"\\ud800"'), "must be an object with config or layers, and batch"),
-        (json.dumps(text_model('"\\ud800"')), "must be an object with config or layers, and batch"),
+        (json.dumps(text_model('"\\ud800"')), "Expected `object`"),
         (text_model("NaN"), "must be an object with config or layers, and batch"),
         (text_model("[" * 100 + "]" * 100), "32 levels of lists and objects"),
         (text_model(f"1{'0' * 400}"), "must be an object with config or layers, and batch"),
