@@ -156,11 +156,11 @@ def rubick(folder: Path) -> list[dict[str, Any]]:
 
 
 def harmony(folder: Path) -> list[dict[str, Any]]:
-    """Return the best packings of Harmony's models, beside the authors' own predictions."""
+    """Return the best plans of Harmony's models, beside the authors' own predictions."""
     found = []
     for best in HARMONY_BEST:
-        model, pipeline = harmony_model(folder, best.model), best.packing.pipeline
-        same = harmony_step_s(model, best.packing)
+        model, pipeline = harmony_model(folder, best.model), best.plan.pipeline
+        same = harmony_step_s(model, best.plan)
         found.append(
             {
                 "model": best.model,

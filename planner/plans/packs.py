@@ -77,7 +77,7 @@ class SwapLinks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
+class PackedPlan:
     """How a model is cut for both passes.
 
     The packs of the forward pass end where the last pack of the backward pass begins, which runs
@@ -146,33 +146,33 @@ def swap_traffic(
 
 
 def step_s(
-    model: PackedModel, packing: Packing, *, workers: int, batch: int, links: SwapLinks
+    model: PackedModel, plan: PackedPlan, *, workers: int, batch: int, links: SwapLinks
 ) -> float:
     """Return the seconds of a step, from a simulation of its packs on workers and links.
 
     Args:
         model: the layers.
-        packing: of both passes.
+        plan: of both passes.
         workers: W.
         batch: samples of a step; data-parallel workers have equal parts of it.
         links: of the node.
 
     Raises:
-        InputError: the packing is no packing of the model, or does not split the batch.
+        InputError: it is no plan of the model, or does not split the batch.
     """
-    _check(model, packing, workers, batch)
-    return _Step(model, packing, workers=workers, batch=batch, links=links).run()
+    _check(model, plan, workers, batch)
+    return _Step(model, plan, workers=workers, batch=batch, links=links).run()
 
 
-def _check(model: PackedModel, packing: Packing, workers: int, batch: int) -> None:
-    ours, theirs = packing.forward_samples, packing.backward_samples
-    ends = packing.backward
-    if not ends or ends[-1] != model.layers or packing.forward[-1:] != ends[:-1][-1:]:
+def _check(model: PackedModel, plan: PackedPlan, workers: int, batch: int) -> None:
+    ours, theirs = plan.forward_samples, plan.backward_samples
+    ends = plan.backward
+    if not ends or ends[-1] != model.layers or plan.forward[-1:] != ends[:-1][-1:]:
         raise InputError(
-            f"packs end at {packing.forward} and {ends}; the latter must end at {model.layers}, "
+            f"packs end at {plan.forward} and {ends}; the latter must end at {model.layers}, "
             "and the former where the last of the latter begins"
         )
-    parts = 1 if packing.pipeline else workers
+    parts = 1 if plan.pipeline else workers
     if batch % (parts * ours) or ours % theirs:
         raise InputError(
             f"a batch of {batch} on {workers} workers has no whole microbatches of {ours} samples "
@@ -190,18 +190,18 @@ class _Step:
     def __init__(
         self,
         model: PackedModel,
-        packing: Packing,
+        plan: PackedPlan,
         *,
         workers: int,
         batch: int,
         links: SwapLinks,
     ) -> None:
-        self._model, self._packing, self._workers, self._links = model, packing, workers, links
-        self._ranks = workers if packing.pipeline else 1
+        self._model, self._plan, self._workers, self._links = model, plan, workers, links
+        self._ranks = workers if plan.pipeline else 1
         #: workers that share the host: those with packs.
-        packs = len(packing.forward) + len(packing.backward)
-        self._sharing = min(workers, packs) if packing.pipeline else workers
-        self._batch = batch if packing.pipeline else batch // workers
+        packs = len(plan.forward) + len(plan.backward)
+        self._sharing = min(workers, packs) if plan.pipeline else workers
+        self._batch = batch if plan.pipeline else batch // workers
         #: (worker, stream) -> when it is free.
         self._free: dict[tuple[int, str], float] = {}
         #: worker -> when its last pack was dropped.
@@ -210,9 +210,9 @@ class _Step:
         self._stored: dict[int, list[float]] = {}
 
     def run(self) -> float:
-        packing = self._packing
-        forward, backward = packs_of(packing.forward), packs_of(packing.backward)[::-1]
-        handed: list[float] = [0.0] * (self._batch // packing.forward_samples)
+        plan = self._plan
+        forward, backward = packs_of(plan.forward), packs_of(plan.backward)[::-1]
+        handed: list[float] = [0.0] * (self._batch // plan.forward_samples)
         sender: int | None = None
         for k, (first, end) in enumerate(forward):
             regroups = k == len(forward) - 1 and self._regroups
@@ -236,9 +236,9 @@ class _Step:
         regroups: bool,
     ) -> list[float]:
         """Return when each microbatch of a pack's output is there for the next pack."""
-        model, samples, (first, end) = self._model, self._packing.forward_samples, pack
+        model, samples, (first, end) = self._model, self._plan.forward_samples, pack
         times, ready = at_microbatch(model.forward_s, samples), self._fetch(rank, first, end)
-        cuts = [first for first, _ in packs_of(self._packing.backward)]
+        cuts = [first for first, _ in packs_of(self._plan.backward)]
         stored = [layer for layer in cuts if first <= layer < end]
         parts = sorted({first, *stored, end})
         done: list[float] = []
@@ -258,12 +258,12 @@ class _Step:
     @property
     def _regroups(self) -> bool:
         """Whether other microbatches of another worker follow the forward pass."""
-        packing = self._packing
-        return self._ranks > 1 and packing.forward_samples != packing.backward_samples
+        plan = self._plan
+        return self._ranks > 1 and plan.forward_samples != plan.backward_samples
 
     def _regroup(self, rank: int, layer: int, made: float) -> list[float]:
         """Return when the host has the microbatches of the backward pass of a layer's input."""
-        ours, theirs = self._packing.forward_samples, self._packing.backward_samples
+        ours, theirs = self._plan.forward_samples, self._plan.backward_samples
         out = self._do(rank, "out", self._swap_s(layer, ours), made)
         seconds = self._message_s(layer, theirs)
         return [self._do(rank, "host", seconds, out) for _ in range(ours // theirs)]
@@ -278,7 +278,7 @@ class _Step:
         last: bool,
     ) -> list[float]:
         """Return when each microbatch of the gradient of a pack's input is computed."""
-        model, samples, (first, end) = self._model, self._packing.backward_samples, pack
+        model, samples, (first, end) = self._model, self._plan.backward_samples, pack
         forward_s = float(at_microbatch(model.forward_s, samples)[first:end].sum())
         both_s = float(at_microbatch(model.backward_s, samples)[first:end].sum())
         ready = self._fetch(rank, first, end)
@@ -333,7 +333,7 @@ class _Step:
     def _store(self, rank: int, layer: int, samples: int, ready: float) -> None:
         """Keep the input of a layer on the host, for the microbatches of the backward pass."""
         out = self._do(rank, "out", self._swap_s(layer, samples), ready)
-        theirs = self._packing.backward_samples
+        theirs = self._plan.backward_samples
         goes = self._ranks > 1 and self._keeper_of(layer) != rank
         for _ in range(samples // theirs):
             seconds = self._message_s(layer, theirs) if goes else 0.0
@@ -345,8 +345,8 @@ class _Step:
 
     def _keeper_of(self, layer: int) -> int:
         """Return the worker that runs the backward pass of the pack that begins with a layer."""
-        backward = [first for first, _ in packs_of(self._packing.backward)][::-1]
-        return (len(self._packing.forward) + backward.index(layer)) % self._ranks
+        backward = [first for first, _ in packs_of(self._plan.backward)][::-1]
+        return (len(self._plan.forward) + backward.index(layer)) % self._ranks
 
     def _bytes(self, layer: int, samples: int) -> float:
         return samples * float(self._model.input_bytes[layer])

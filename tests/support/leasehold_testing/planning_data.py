@@ -19,8 +19,8 @@ from planner.plans.cost import Rates
 from planner.plans.hardware import read_hardware
 from planner.plans.layers import read_layers
 from planner.plans.memory import worker_memory
-from planner.plans.packing import Rule, best_packing
-from planner.plans.packs import PackedModel, Packing, SwapLinks
+from planner.plans.pack_search import Rule, best_packed_plan
+from planner.plans.packs import PackedModel, PackedPlan, SwapLinks
 from planner.plans.plan import Plan, Plans
 from planner.plans.ranking import USABLE
 from planner.plans.stages import LayeredPlans, StagedPlan, pipeline_times
@@ -556,7 +556,7 @@ def vtrain_losses(steps: list[MeasuredStep], predicted: Any, places: Iterable[in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarmonyBest:
-    """A best packing that Harmony's authors found, and the seconds that they predict.
+    """A best plan that Harmony's authors found, and the seconds that they predict.
 
     For a step of 32 samples on two workers of which each may use 10 GiB. Source: ``results`` of
     their repository.
@@ -564,7 +564,7 @@ class HarmonyBest:
 
     model: str
     predicted_s: float
-    packing: Packing
+    plan: PackedPlan
 
 
 def _harmony(
@@ -573,7 +573,7 @@ def _harmony(
     return HarmonyBest(
         model=model,
         predicted_s=predicted_s,
-        packing=Packing(
+        plan=PackedPlan(
             pipeline=False,
             forward=forward,
             forward_samples=samples[0],
@@ -584,7 +584,7 @@ def _harmony(
 
 
 def _as_pipeline(best: HarmonyBest) -> HarmonyBest:
-    return replace(best, packing=replace(best.packing, pipeline=True))
+    return replace(best, plan=replace(best.plan, pipeline=True))
 
 
 _BERT_96 = (10, 20, 29, 39, 48, 58, 68, 77, 87, 100)
@@ -657,9 +657,9 @@ def harmony_model(folder: Path, name: str) -> PackedModel:
     )
 
 
-def harmony_step_s(model: PackedModel, packing: Packing) -> float:
+def harmony_step_s(model: PackedModel, plan: PackedPlan) -> float:
     """Return the seconds of a step on the authors' machine."""
-    return packs.step_s(model, packing, workers=2, batch=32, links=HARMONY_LINKS)
+    return packs.step_s(model, plan, workers=2, batch=32, links=HARMONY_LINKS)
 
 
 def harmony_rules(name: str) -> tuple[Rule, ...]:
@@ -671,7 +671,7 @@ def harmony_best_s(
     model: PackedModel, *, pipeline: bool, rules: tuple[Rule, ...] = tuple(Rule)
 ) -> float:
     """Return the seconds of the fastest step that is found on the authors' machine."""
-    found = best_packing(
+    found = best_packed_plan(
         model,
         pipeline=pipeline,
         workers=2,

@@ -15,10 +15,10 @@ from leasehold_testing.planning_data import (
     harmony_rules,
     harmony_step_s,
 )
-from planner.plans.packing import best_packing
+from planner.plans.pack_search import best_packed_plan
 from planner.plans.packs import (
     PackedModel,
-    Packing,
+    PackedPlan,
     SwapLinks,
     Traffic,
     at_microbatch,
@@ -45,8 +45,8 @@ def model(layers=4, *, inputs=0.0, seed=None):
     )
 
 
-def packing(forward, backward, *, pipeline=False, ours=1, theirs=1):
-    return Packing(
+def plan(forward, backward, *, pipeline=False, ours=1, theirs=1):
+    return PackedPlan(
         pipeline=pipeline,
         forward=forward,
         forward_samples=ours,
@@ -56,13 +56,13 @@ def packing(forward, backward, *, pipeline=False, ours=1, theirs=1):
 
 
 def test_one_pack_on_one_worker_does_one_thing_after_another():
-    took = step_s(model(1), packing((), (1,)), workers=1, batch=1, links=LINKS)
+    took = step_s(model(1), plan((), (1,)), workers=1, batch=1, links=LINKS)
     weights_s, forward_s, backward_s, update_s = 10.0 / 10.0, 1.0, 2.0, 2.0
     assert took == pytest.approx(2 * weights_s + forward_s + backward_s + update_s)
 
 
 def test_two_packs_bring_their_weights_again_for_the_backward_pass():
-    took = step_s(model(2), packing((1,), (1, 2)), workers=1, batch=1, links=LINKS)
+    took = step_s(model(2), plan((1,), (1, 2)), workers=1, batch=1, links=LINKS)
     first = 1.0 + 1.0 + 0.5  # weights, forward, dropped
     last = 1.0 + 1.0 + 2.0 + 1.0 + 0.5  # weights, both passes, gradients, dropped
     again = 1.0 + 1.0 + 2.0 + 1.0 + 2.0  # the same, and the update of the host
@@ -71,7 +71,7 @@ def test_two_packs_bring_their_weights_again_for_the_backward_pass():
 
 def test_inputs_are_stored_and_brought_back():
     plain, moved = (
-        step_s(model(2, inputs=size), packing((1,), (1, 2)), workers=1, batch=1, links=LINKS)
+        step_s(model(2, inputs=size), plan((1,), (1, 2)), workers=1, batch=1, links=LINKS)
         for size in (0.0, 10.0)
     )
     # In, stored and out; in; out; stored input and gradient in. The first input has no gradient.
@@ -80,14 +80,14 @@ def test_inputs_are_stored_and_brought_back():
 
 def test_workers_share_the_host_and_add_up_gradients():
     one, two = (
-        step_s(model(1), packing((), (1,)), workers=workers, batch=workers, links=LINKS)
+        step_s(model(1), plan((), (1,)), workers=workers, batch=workers, links=LINKS)
         for workers in (1, 2)
     )
     assert two - one == pytest.approx(2 * 1.0 + 10.0 / 20.0)
 
 
 def test_packs_on_two_workers_overlap_in_a_pipeline():
-    cut = packing((1, 2, 3), (1, 2, 3, 4), pipeline=True)
+    cut = plan((1, 2, 3), (1, 2, 3, 4), pipeline=True)
     free = replace(LINKS, swap=1e9, pack_s=0.0)
     one, two = (step_s(model(), cut, workers=n, batch=4, links=free) for n in (1, 2))
     assert two < one
@@ -108,15 +108,15 @@ def fits(drawn, one, memory):
 
 @pytest.mark.parametrize("pipeline", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_best_packing_fits_and_is_near_the_best_of_all_cuts(seed, pipeline):
+def test_the_best_plan_fits_and_is_near_the_best_of_all_cuts(seed, pipeline):
     drawn, memory = model(5, inputs=2.0, seed=seed), 120.0
     how = {"workers": 2, "batch": 4, "links": LINKS}
-    found, best = best_packing(drawn, pipeline=pipeline, memory=memory, **how)
+    found, best = best_packed_plan(drawn, pipeline=pipeline, memory=memory, **how)
     assert found == step_s(drawn, best, **how)
     assert fits(drawn, best, memory)
     cuts = [(*some, 5) for size in range(5) for some in combinations(range(1, 5), size)]
     every = (
-        packing(backward[:-1], backward, pipeline=pipeline, ours=size, theirs=size)
+        plan(backward[:-1], backward, pipeline=pipeline, ours=size, theirs=size)
         for backward in cuts
         for size in (1, 2)
     )
@@ -124,14 +124,14 @@ def test_the_best_packing_fits_and_is_near_the_best_of_all_cuts(seed, pipeline):
     assert found <= 1.1 * least
 
 
-def test_a_layer_that_does_not_fit_leaves_no_packing():
+def test_a_layer_that_does_not_fit_leaves_no_plan():
     how = {"workers": 2, "batch": 4, "links": LINKS}
-    assert best_packing(model(), pipeline=True, memory=29.0, **how) is None
-    assert best_packing(model(), pipeline=True, memory=31.0, **how) is not None
+    assert best_packed_plan(model(), pipeline=True, memory=29.0, **how) is None
+    assert best_packed_plan(model(), pipeline=True, memory=31.0, **how) is not None
 
 
 def test_microbatches_of_other_sizes_go_over_the_host_one_after_another():
-    cut = packing((2,), (1, 2, 3), pipeline=True, ours=2, theirs=1)
+    cut = plan((2,), (1, 2, 3), pipeline=True, ours=2, theirs=1)
     drawn = model(3, inputs=10.0)
     took = step_s(drawn, cut, workers=2, batch=2, links=replace(LINKS, swap=40.0, pack_s=0.0))
     # For a sample of an input: 0.5 s to the host or to the other worker, 1 s as a message. Worker 0
@@ -143,7 +143,7 @@ def test_microbatches_of_other_sizes_go_over_the_host_one_after_another():
 
 def test_workers_without_packs_do_not_share_the_host():
     two, four = (
-        step_s(model(1), packing((), (1,), pipeline=True), workers=n, batch=1, links=LINKS)
+        step_s(model(1), plan((), (1,), pipeline=True), workers=n, batch=1, links=LINKS)
         for n in (1, 4)
     )
     assert two == four
@@ -152,8 +152,8 @@ def test_workers_without_packs_do_not_share_the_host():
 def test_more_bandwidth_makes_steps_faster():
     drawn = model(6, inputs=2.0, seed=1)
     how = {"pipeline": True, "workers": 2, "batch": 4}
-    narrow, _ = best_packing(drawn, memory=100.0, links=LINKS, **how)
-    wide, _ = best_packing(drawn, memory=100.0, links=replace(LINKS, swap=20.0), **how)
+    narrow, _ = best_packed_plan(drawn, memory=100.0, links=LINKS, **how)
+    wide, _ = best_packed_plan(drawn, memory=100.0, links=replace(LINKS, swap=20.0), **how)
     assert wide < narrow
 
 
@@ -168,8 +168,8 @@ def test_more_bandwidth_makes_steps_faster():
         ((2,), (2, 4), 4, 4, 6),
     ],
 )
-def test_packings_that_are_none_are_refused(forward, backward, ours, theirs, batch):
-    cut = packing(forward, backward, ours=ours, theirs=theirs)
+def test_plans_that_are_none_are_refused(forward, backward, ours, theirs, batch):
+    cut = plan(forward, backward, ours=ours, theirs=theirs)
     with pytest.raises(InputError, match=r"packs end at|whole microbatches"):
         step_s(model(), cut, workers=1, batch=batch, links=LINKS)
 
@@ -181,7 +181,7 @@ def test_what_was_not_measured_is_refused():
         with pytest.raises(InputError, match=f"a microbatch of {samples} samples was not measured"):
             at_microbatch(measured, samples)
     with pytest.raises(InputError, match="no equal parts"):
-        best_packing(model(), pipeline=False, workers=2, batch=5, memory=99.0, links=LINKS)
+        best_packed_plan(model(), pipeline=False, workers=2, batch=5, memory=99.0, links=LINKS)
 
 
 def test_swap_volumes_are_those_of_the_published_table():
@@ -201,10 +201,10 @@ def test_swap_volumes_are_those_of_the_published_table():
 
 @pytest.mark.data
 @pytest.mark.parametrize(
-    "best", HARMONY_BEST, ids=lambda best: f"{best.model}-{best.packing.pipeline}"
+    "best", HARMONY_BEST, ids=lambda best: f"{best.model}-{best.plan.pipeline}"
 )
-def test_the_authors_best_packings_take_as_long_as_they_predict(shared_data, best):
-    found = harmony_step_s(harmony_model(shared_data / "harmony", best.model), best.packing)
+def test_the_authors_best_plans_take_as_long_as_they_predict(shared_data, best):
+    found = harmony_step_s(harmony_model(shared_data / "harmony", best.model), best.plan)
     # Of resnet1026, profiles lack the inputs and some microbatches.
     close = {"rel": 0.01} if best.model == "resnet1026" else {"abs": 0.0006}
     assert found == pytest.approx(best.predicted_s, **close)
@@ -212,7 +212,7 @@ def test_the_authors_best_packings_take_as_long_as_they_predict(shared_data, bes
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", dict.fromkeys(best.model for best in HARMONY_BEST))
-def test_the_search_finds_packings_as_fast_as_the_authors(shared_data, name):
+def test_the_search_finds_plans_as_fast_as_the_authors(shared_data, name):
     found = harmony_model(shared_data / "harmony", name)
     theirs = [best.predicted_s for best in HARMONY_BEST if best.model == name]
     same = [harmony_best_s(found, pipeline=p, rules=harmony_rules(name)) for p in (False, True)]

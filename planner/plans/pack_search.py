@@ -1,4 +1,4 @@
-"""The search for the fastest packing of a model whose layers take turns on workers.
+"""The search for the fastest plan of a model whose layers take turns on workers.
 
 Letters: L layers, W workers.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from planner.plans.packs import Packing, at_microbatch, packs_of, step_s
+from planner.plans.packs import PackedPlan, at_microbatch, packs_of, step_s
 from planner.plans.plan import divisors
 from scheduler.errors import InputError
 
@@ -30,7 +30,7 @@ class Rule(enum.Enum):
     FILLED = enum.auto()  #: packs as full as possible, the last one first
 
 
-def best_packing(
+def best_packed_plan(
     model: PackedModel,
     *,
     pipeline: bool,
@@ -39,8 +39,8 @@ def best_packing(
     memory: float,
     links: SwapLinks,
     rules: Collection[Rule] = tuple(Rule),
-) -> tuple[float, Packing] | None:
-    """Return the seconds of the fastest step and its packing; None if the rules find none.
+) -> tuple[float, PackedPlan] | None:
+    """Return the seconds of the fastest step and its plan; None if the rules find none.
 
     Each pair of microbatches is tried with packs by each rule.
 
@@ -61,8 +61,8 @@ def best_packing(
         raise InputError(f"a batch of {batch} has no equal parts for {workers} workers")
     own = batch if pipeline else batch // workers
     found = (
-        (step_s(model, packing, workers=workers, batch=batch, links=links), packing)
-        for packing in _candidates(model, pipeline, own, memory, rules)
+        (step_s(model, plan, workers=workers, batch=batch, links=links), plan)
+        for plan in _candidates(model, pipeline, own, memory, rules)
     )
     return min(found, key=lambda pair: pair[0], default=None)
 
@@ -92,7 +92,7 @@ class _Figures(NamedTuple):
 
 def _candidates(
     model: PackedModel, pipeline: bool, batch: int, memory: float, rules: Collection[Rule]
-) -> Iterator[Packing]:
+) -> Iterator[PackedPlan]:
     sizes = [size for size in divisors(batch) if model.is_measured(size)]
     figures = {size: _figures(model.forward_s, model.forward_memory, model, size) for size in sizes}
     for theirs in sizes:
@@ -103,7 +103,7 @@ def _candidates(
                 before = figures[ours].before((0, *backward)[-2])
                 same = [backward[:-1]] if before.fits(backward[:-1], memory) else []
                 for forward in dict.fromkeys(_cuts(before, memory, rules) + same):
-                    yield Packing(
+                    yield PackedPlan(
                         pipeline=pipeline,
                         forward=forward,
                         forward_samples=ours,
@@ -139,7 +139,7 @@ def _cuts(figures: _Figures, memory: float, rules: Collection[Rule]) -> list[End
 def _balanced(shares: FloatArray, figures: _Figures, memory: float) -> Ends:
     """Return the fewest packs of about equal shares that fit; empty if none do.
 
-    A pack ends where the sum of shares passes a multiple of the mean, as in Harmony's packing.
+    A pack ends where the sum of shares passes a multiple of the mean, as Harmony's authors cut.
     """
     sums = np.cumsum(shares)
     for count in range(max(ceil(figures.own_bytes.sum() / memory), 1), len(shares) + 1):
