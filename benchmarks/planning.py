@@ -191,7 +191,7 @@ def ranking(tries: int = 5) -> list[dict[str, Any]]:
     for _ in range(tries):
         begin = time.perf_counter()
         for one in counts:
-            best_plan(training, "a100-80", hardware, one, uncalibrated())
+            best_plan(training, "a100-80", hardware, one, calibration=uncalibrated())
         times.append(time.perf_counter() - begin)
     return [{"plans": plans, "seconds": min(times)}]
 

@@ -85,6 +85,9 @@ class Plans:
     def __len__(self) -> int:
         return len(self.tensor)
 
+    def __iter__(self) -> Iterator[Plan]:
+        return map(self.__getitem__, range(len(self)))
+
     def __getitem__(self, i: int) -> Plan:
         values: dict[str, Any] = {one.name: int(getattr(self, one.name)[i]) for one in fields(self)}
         flags = {name: bool(values[name]) for name in ("recompute", "offload")}

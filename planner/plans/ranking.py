@@ -12,7 +12,7 @@ from planner.plans.memory import USES, worker_memory
 from planner.plans.plan import Plan, Plans, enumerate_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from planner.plans.calibration import Calibration
     from planner.plans.cost import StepTimes
@@ -75,7 +75,9 @@ def best_plan(
     worker_type: str,
     hardware: Accelerator,
     count: int,
+    *,
     calibration: Calibration,
+    allows: Callable[[Plan], bool] | None = None,
 ) -> BestPlan:
     """Return the fastest plan that fits; if none fits, the one that lacks least memory.
 
@@ -85,6 +87,7 @@ def best_plan(
         hardware: its accelerator.
         count: number of workers.
         calibration: rates and corrections of the worker type.
+        allows: returns whether a plan may be chosen; all may by default.
 
     Raises:
         InputError: the workers do not compute in the training's precision.
@@ -96,6 +99,8 @@ def best_plan(
         per_node=hardware.per_node,
         has_host=hardware.host_gb_per_s > 0,
     )
+    if allows is not None:
+        plans = Plans.of([plan for plan in plans if allows(plan)])
     if not len(plans):
         reason = (
             f"{training.model.layers} layers, {training.model.key_value_heads} heads and a batch "
@@ -107,16 +112,21 @@ def best_plan(
     return BestPlan(worker_type=worker_type, workers=count, plan=plans[chosen], **found)
 
 
-def best_layered_plan(layered: LayeredPlans, count: int) -> BestPlan:
+def best_layered_plan(
+    layered: LayeredPlans, count: int, allows: Callable[[Plan], bool] | None = None
+) -> BestPlan:
     """Return the same for a model that is a list of layers.
 
     Args:
         layered: its plans on workers of a type.
         count: number of workers.
+        allows: returns whether a plan may be chosen; all may by default.
     """
     worker_type, hardware = layered.worker_type, layered.hardware
     reason = layered.missing()
     staged = [] if reason else layered.enumerate(count, usable_memory(hardware))
+    if allows is not None:
+        staged = [one for one in staged if allows(one.plan)]
     if not staged:
         reason = reason or layered.unsplittable(count)
         return BestPlan(worker_type=worker_type, workers=count, reason=reason)

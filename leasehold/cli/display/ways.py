@@ -44,9 +44,17 @@ def headline(training: Training | LayeredTraining) -> str:
     model = training.model
     tokens = f" with {model.sequence} tokens" if model.sequence > 1 else ""
     return (
-        f"{model.name}: {model.parameters / 1e9:.3g} billion parameters, {model.layers} layers; "
+        f"{model.name}: {_in_words(model.parameters)} parameters, {model.layers} layers; "
         f"steps of {training.batch} samples{tokens}, {training.precision}"
     )
+
+
+def _in_words(number: int) -> str:
+    """Return a number in billions or millions, with three digits."""
+    for size, word in ((10**9, "billion"), (10**6, "million")):
+        if number >= 0.9995 * size:
+            return f"{float(f'{number / size:.3g}'):,g} {word}"
+    return f"{number:,}"
 
 
 def ways_table(

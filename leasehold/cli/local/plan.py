@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planner.plans.hardware import Accelerator, Hardware
+    from planner.plans.plan import Plan
     from planner.plans.ranking import BestPlan
     from planner.plans.training import LayeredTraining, Training
     from scheduler.domain.cluster import Cluster
@@ -63,6 +64,14 @@ def plan(
         Path | None,
         typer.Option("--hardware", help="YAML file of accelerators, beside the bundled ones."),
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="megatron|deepspeed|torchtitan",
+            help="Print the plan for a framework, if one worker type and count are given.",
+        ),
+    ] = None,
     json_output: options.Json = False,
 ) -> None:
     """Show how a model could run on each worker type: plan, speed, memory and cost."""
@@ -71,8 +80,13 @@ def plan(
     training = read_training(model, batch=batch, sequence=sequence, precision=precision)
     found = read_cluster(cluster)
     is_file = Path(cluster).suffix in {".yaml", ".yml"} or Path(cluster).is_file()
-    ways, prices = _ways(training, found, workers, hardware, nodes_count=is_file)
-    if json_output:
+    if framework is not None and json_output:
+        raise InputError("--format has a form of its own; leave out --json")
+    allows = _check_framework(framework, training)
+    ways, prices = _ways(training, found, workers, hardware, nodes_count=is_file, allows=allows)
+    if framework is not None:
+        _print_arguments(framework, training, ways)
+    elif json_output:
         print_json(to_json(training, ways, prices))
     else:
         print_shown(headline(training), "", ways_table(training, ways, prices), "")
@@ -82,6 +96,57 @@ def plan(
         raise typer.Exit(exit_codes.REFUSED)
 
 
+def _check_framework(
+    framework: str | None, training: Training | LayeredTraining
+) -> Callable[[Plan], bool] | None:
+    """Return whether a framework can carry out a plan, as a function; None without a framework.
+
+    Raises:
+        InputError: there is no such framework, or it cannot train the model.
+    """
+    if framework is None:
+        return None
+    from planner.plans.formats import (  # noqa: PLC0415 - keeps the start quick
+        FRAMEWORKS,
+        can_carry_out,
+        check_model,
+    )
+
+    if framework not in FRAMEWORKS:
+        raise InputError(f"--format is '{framework}'; it may be {', '.join(FRAMEWORKS)}")
+    check_model(framework, training)
+    return partial(can_carry_out, framework, training)
+
+
+def _print_arguments(
+    framework: str, training: Training | LayeredTraining, ways: list[BestPlan]
+) -> None:
+    """Print the one way that fits for a framework; if none does, say why as errors.
+
+    Raises:
+        InputError: several fit.
+    """
+    from planner.plans.formats import write_arguments  # noqa: PLC0415 - keeps the start quick
+
+    fit = [way for way in ways if way.fits]
+    if not fit:
+        for line in remarks(ways):
+            typer.echo(line, err=True)
+        return
+    if len(fit) > 1:
+        first = fit[-1]
+        raise InputError(
+            f"--format prints one plan, and {len(fit)} ways fit; name one, such as --cluster "
+            f"{first.worker_type}:{first.workers} --workers {first.workers}"
+        )
+    (way,) = fit
+    assert way.plan is not None
+    text, notes = write_arguments(framework, training, way.plan)
+    print_shown(text)
+    for note in notes:
+        typer.echo(note, err=True)
+
+
 def _ways(
     training: Training | LayeredTraining,
     cluster: Cluster,
@@ -89,6 +154,7 @@ def _ways(
     hardware: Path | None,
     *,
     nodes_count: bool,
+    allows: Callable[[Plan], bool] | None,
 ) -> tuple[list[BestPlan], dict[str, float]]:
     """Return the best way for each worker type and count, and the prices of worker types.
 
@@ -98,6 +164,7 @@ def _ways(
         workers: worker counts, as given.
         hardware: a user's file of accelerators.
         nodes_count: whether the cluster's nodes are real ones; else the catalogue's count.
+        allows: returns whether a plan may be chosen; None if all may.
 
     Raises:
         InputError: no worker type can be used.
@@ -127,7 +194,7 @@ def _ways(
             most = max(node.workers.count(name) for node in cluster.nodes)
             accelerator = msgspec.structs.replace(accelerator, per_node=most)
         prices[name] = kind.cost_usd_per_hour or _list_price(catalogue, name)
-        best = _planner(training, name, accelerator)
+        best = _planner(training, name, accelerator, allows)
         for count in _counts(workers, capacity):
             if count > capacity:
                 reason = f"the cluster has {capacity}"
@@ -151,7 +218,10 @@ def _list_price(catalogue: Hardware, name: str) -> float:
 
 
 def _planner(
-    training: Training | LayeredTraining, name: str, accelerator: Accelerator
+    training: Training | LayeredTraining,
+    name: str,
+    accelerator: Accelerator,
+    allows: Callable[[Plan], bool] | None,
 ) -> Callable[[int], BestPlan]:
     """Return a function from a worker count to the best plan on workers of a type."""
     from planner.plans.calibration import uncalibrated  # noqa: PLC0415 - keeps the start quick
@@ -164,8 +234,9 @@ def _planner(
 
     usual = uncalibrated()
     if isinstance(training, Training):
-        return partial(best_plan, training, name, accelerator, calibration=usual)
-    return partial(best_layered_plan, LayeredPlans(training, name, accelerator, usual.rates))
+        return partial(best_plan, training, name, accelerator, calibration=usual, allows=allows)
+    layered = LayeredPlans(training, name, accelerator, usual.rates)
+    return partial(best_layered_plan, layered, allows=allows)
 
 
 def _counts(wanted: str | None, capacity: int) -> list[int]:

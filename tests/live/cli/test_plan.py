@@ -44,7 +44,7 @@ def plan(leasehold, tmp_path):
 def test_a_table_has_each_way_and_what_it_costs(plan):
     ran = plan(GPT2, "--cluster", "t4:4,v100:8", "--batch", 64)
     assert ran.code == 0, ran.err
-    assert "model: 0.124 billion parameters, 12 layers" in ran.out
+    assert "model: 124 million parameters, 12 layers" in ran.out
     rows = [line.split() for line in ran.out.splitlines() if line.startswith(("t4", "v100"))]
     assert [(row[0], row[1]) for row in rows] == [
         *(("t4", str(n)) for n in (1, 2, 4)),
@@ -166,7 +166,7 @@ def test_a_list_of_layers_is_planned_with_its_measured_times(leasehold, tmp_path
     more = ("--cluster", "t4:8,v100:2", "--batch", 64)
     ran = leasehold("plan", "mine.json", *more, "--workers", "1,2")
     assert ran.code == 0, ran.err
-    assert "mine: 0.131 billion parameters, 15 layers; steps of 64 samples, fp32" in ran.out
+    assert "mine: 131 million parameters, 15 layers; steps of 64 samples, fp32" in ran.out
     assert "samples/s" in ran.out
     ran = leasehold("plan", "mine.json", *more, "--workers", "1,2", "--json")
     found = json.loads(ran.out)
@@ -259,3 +259,27 @@ def test_a_name_that_is_twice_in_a_users_file_is_refused(plan, tmp_path):
     ran = plan(GPT2, "--cluster", "npu:8", "--batch", 64, "--hardware", "twice.yaml")
     assert ran.code == 2
     assert "the key 'npu' is there twice" in ran.err
+
+
+def test_a_plan_is_printed_for_a_framework(plan):
+    common = (LLAMA, "--cluster", "a100:16", "--batch", 64, "--sequence", 2048, "--workers")
+    ran = plan(*common, 16, "--format", "megatron")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("--tensor-model-parallel-size ")
+    assert len(ran.out.splitlines()) == 1
+    # DeepSpeed has no interleaved schedule, which is the fastest here.
+    assert "--num-virtual-stages" in ran.out
+    ran = plan(*common, 16, "--format", "deepspeed")
+    assert json.loads(ran.out)["train_batch_size"] == 64
+    assert "num_stages=" in ran.err
+    ran = plan(*common, "8,16", "--format", "torchtitan")
+    assert ran.code == 2
+    assert "2 ways fit; name one, such as --cluster a100:16 --workers 16" in ran.err
+    ran = plan(*common, 16, "--format", "horovod")
+    assert ran.code == 2
+    assert "--format is 'horovod'; it may be megatron, deepspeed, torchtitan" in ran.err
+    ran = plan(*common, 16, "--format", "megatron", "--json")
+    assert ran.code == 2
+    ran = plan(LLAMA, "--cluster", "t4:1", "--batch", 64, "--format", "deepspeed")
+    assert (ran.code, ran.out) == (6, "")
+    assert "too much" in ran.err

@@ -24,7 +24,7 @@ V100 = read_hardware().find("v100")
 
 
 def best(hardware=V100, count=8, training=TRAINING):
-    return best_plan(training, "v100", hardware, count, uncalibrated())
+    return best_plan(training, "v100", hardware, count, calibration=uncalibrated())
 
 
 @pytest.mark.parametrize("count", [2, 6, 8, 16, 64])
