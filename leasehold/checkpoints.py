@@ -159,18 +159,29 @@ class Checkpoints:
         """Return the folder of the checkpoint after ``step`` steps."""
         return self.folder / f"step-{step:012d}"
 
-    def save(self, step: int, write: Callable[[Path], object]) -> Path:
+    def half(self, writer: int) -> Path:
+        """Return the folder of a checkpoint that is being written.
+
+        Args:
+            writer: the process that writes; 0 if several do.
+        """
+        return self.folder / f".half-{self.token}-{writer}"
+
+    def save(
+        self, step: int, write: Callable[[Path], object], *, writer: int | None = None
+    ) -> Path:
         """Write a checkpoint with ``write``, and put it in place atomically.
 
         Args:
             step: steps done.
             write: called with an empty folder.
+            writer: see ``half``; by default this process.
 
         Raises:
             StaleLeaseError: a later attempt has begun.
         """
         self.check()
-        half = self.folder / f".half-{self.token}-{os.getpid()}"
+        half = self.half(os.getpid() if writer is None else writer)
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir()
         write(half)

@@ -46,7 +46,7 @@ class LeaseIterator(Generic[T]):
     continues after that step. Without Leasehold it is a plain iterator that also keeps checkpoints.
 
     In a gang (WORLD_SIZE > 1) every process has an iterator; rank 0 writes the checkpoints, all
-    load them, and all leave after the same step.
+    load them, and all leave after the same step. With ``agree`` all write them together.
 
     Example:
         ::
@@ -65,6 +65,10 @@ class LeaseIterator(Generic[T]):
             LEASEHOLD_CHECKPOINT_DIR. Without either no checkpoint is kept, which a lease refuses.
         save: writes the job's state into an empty folder.
         load: reads it back from such a folder.
+        agree: returns rank 0's answer to a yes-or-no question in every process. Give it if ``save``
+            is a collective operation: then every process calls ``save``, after the same step and
+            with the same folder, and it must return on rank 0 only after all have written. See
+            ``leasehold.torch.PlannedState``. Regular checkpoints must be on in all or in none.
         checkpoint_every_s: seconds between regular checkpoints; None for no regular ones.
         keep: how many checkpoints are kept.
         on_notice: ``exit`` leaves by SystemExit(75) after the checkpoint; ``stop`` ends the
@@ -89,6 +93,7 @@ class LeaseIterator(Generic[T]):
         checkpoint_dir: str | Path | None = None,
         save: Callable[[Path], object] | None = None,
         load: Callable[[Path], object] | None = None,
+        agree: Callable[[bool], bool] | None = None,
         checkpoint_every_s: float | None = 300.0,
         keep: int = 2,
         on_notice: Literal["exit", "stop"] = "exit",
@@ -98,7 +103,7 @@ class LeaseIterator(Generic[T]):
         self._told = surroundings or Surroundings.read()
         self._data = data
         self.total_steps = _total_steps(data, total_steps, self._told)
-        self._save, self._load = save, load
+        self._save, self._load, self._agree = save, load, agree
         folder = Path(checkpoint_dir) if checkpoint_dir else self._told.checkpoint_dir
         if folder is None and save is not None and self._told.leased:
             raise ValueError(
@@ -150,20 +155,51 @@ class LeaseIterator(Generic[T]):
             raise SystemExit(LEFT_EARLY)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint now, unless this step has one. Only rank 0 writes.
+        """Write a checkpoint now, unless this step has one.
+
+        Only rank 0 writes. With ``agree`` all do: then every process calls this after the same
+        step.
 
         Raises:
             StaleLeaseError: a later attempt of the job has begun.
         """
         self._saved_s = time.monotonic()
-        if self._checkpoints is None or self._save is None or self._told.rank:
+        checkpoints, save, agree = self._checkpoints, self._save, self._agree
+        if checkpoints is None or save is None or (self._told.rank and agree is None):
             return
         if self.step > self._saved_step:
-            self._checkpoints.save(self.step, self._save)
+            if agree is None:
+                checkpoints.save(self.step, save)
+            else:
+                self._save_together(checkpoints, save, agree)
             self._note_saved()
 
+    def _save_together(
+        self,
+        checkpoints: Checkpoints,
+        save: Callable[[Path], object],
+        agree: Callable[[bool], bool],
+    ) -> None:
+        if self._told.rank:
+            if not agree(True):
+                raise RuntimeError("rank 0 could not begin a checkpoint; its output says why")
+            save(checkpoints.half(0))
+            return
+        begun = False
+
+        def write(folder: Path) -> None:
+            nonlocal begun
+            begun = agree(True)
+            save(folder)
+
+        try:
+            checkpoints.save(self.step, write, writer=0)
+        finally:
+            if not begun:
+                agree(False)
+
     def _steps(self) -> Iterator[T]:
-        channel, gang, every_s = self._channel, self._gang, self._checkpoint_every_s
+        channel, gang = self._channel, self._gang
         items = _items(self._data, self.step)
         while self.step < self.total_steps:
             if not gang.may_begin(self.step + 1) if gang is not None else channel.noticed:
@@ -174,10 +210,17 @@ class LeaseIterator(Generic[T]):
             channel.steps_live = self.step
             if time.monotonic() >= self._learning_due_s:
                 self._tell_learning()
-            if every_s is not None and time.monotonic() - self._saved_s >= every_s:
+            if self._is_due():
                 self.checkpoint()
         self._tell_learning()
         self.checkpoint()
+
+    def _is_due(self) -> bool:
+        """Return whether a regular checkpoint is due; the same in all processes that write it."""
+        if self._checkpoint_every_s is None:
+            return False
+        due = time.monotonic() - self._saved_s >= self._checkpoint_every_s
+        return due if self._agree is None else self._agree(due)
 
     def _tell_learning(self) -> None:
         """Pass rank 0's measurements to the channel, if they are new."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import signal
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -339,3 +341,84 @@ def test_a_step_under_a_lease_takes_few_calls_and_none_of_the_system(host):
     assert calls.total() / 500 <= 15
     often = {name for name, times in calls.items() if times >= 100}
     assert not {name for name in often if "socket" in name or "write" in name or "read" in name}
+
+
+class _Together:
+    """Two processes, as threads, that write each checkpoint together."""
+
+    def __init__(self, folder):
+        self.folder, self.ends = folder, threading.Barrier(2, timeout=30)
+        self.answers = queue.SimpleQueue()  # of rank 0, for rank 1
+        self.wrote = [[], []]
+
+    def run(self, rank, **more):
+        state = _State()
+
+        def agree(answer):
+            if rank == 0:
+                self.answers.put(answer)
+                return answer
+            return self.answers.get(timeout=30)
+
+        def save(folder):
+            self.wrote[rank].append(len(state.seen))
+            (folder / f"seen-{rank}").write_text(",".join(map(str, state.seen)))
+            self.ends.wait()
+
+        told = Surroundings(rank=rank, world_size=2)
+        steps = LeaseIterator(
+            range(9),
+            checkpoint_dir=self.folder,
+            save=save,
+            load=lambda folder: state.seen.extend(
+                int(item) for item in (folder / f"seen-{rank}").read_text().split(",")
+            ),
+            agree=agree,
+            surroundings=told,
+            **more,
+        )
+        for item in steps:
+            state.seen.append(item)
+        return state.seen
+
+
+def test_processes_that_agree_write_each_checkpoint_together(tmp_path):
+    together = _Together(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+
+        def run(steps, every_s):  # seconds between checkpoints, by rank
+            runs = [
+                pool.submit(together.run, rank, total_steps=steps, checkpoint_every_s=every_s[rank])
+                for rank in range(2)
+            ]
+            return [one.result(60) for one in runs]
+
+        assert run(5, (None, None)) == [list(range(5))] * 2
+        assert together.wrote == [[5], [5]]
+        # Rank 0 finds that one is due after each step, and rank 1 never does: rank 0 decides.
+        assert run(9, (0.0, 1e9)) == [list(range(9))] * 2
+    assert together.wrote[0] == together.wrote[1]
+    assert together.wrote[0][0:2] == [5, 6]
+    assert together.wrote[0][-1] == 9
+    checkpoints = Checkpoints(folder=tmp_path)
+    assert checkpoints.steps() == [9, 8]
+    assert {p.name for p in checkpoints.at(9).iterdir()} >= {"seen-0", "seen-1"}
+    assert not list(tmp_path.glob(".half-*"))
+
+
+def test_the_others_hear_it_if_rank_0_cannot_begin_a_checkpoint(tmp_path, monkeypatch):
+    def overtaken(*_, **__):
+        raise StaleLeaseError
+
+    monkeypatch.setattr(Checkpoints, "save", overtaken)
+    together = _Together(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(together.run, rank, total_steps=3, checkpoint_every_s=None)
+            for rank in range(2)
+        ]
+        with pytest.raises(StaleLeaseError):
+            runs[0].result(60)
+        with pytest.raises(RuntimeError, match="rank 0 could not begin a checkpoint"):
+            runs[1].result(60)
+    assert together.wrote == [[], []]
