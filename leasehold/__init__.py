@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leasehold.config.replays import read_service
     from leasehold.iterator import LEFT_EARLY, LeaseIterator
     from leasehold.naming import AmbiguousNameError
+    from leasehold.plan import Plan
 
 __all__ = [
     "LEFT_EARLY",
@@ -27,6 +28,7 @@ __all__ = [
     "ForeignCheckpointsError",
     "GlobalBatches",
     "LeaseIterator",
+    "Plan",
     "StaleLeaseError",
     "read_service",
 ]
@@ -38,6 +40,7 @@ _HOMES = {
     "ForeignCheckpointsError": "checkpoints",
     "StaleLeaseError": "checkpoints",
     "AmbiguousNameError": "naming",
+    "Plan": "plan",
     "AsyncClient": "client",
     "Client": "client",
     "ClientError": "client",

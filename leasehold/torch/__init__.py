@@ -1,4 +1,4 @@
-"""PyTorch: the state of a training loop, adaptive batches, and the layers of a model.
+"""PyTorch: the state of a training loop, adaptive batches, and models under a plan.
 
 PyTorch is imported when it is first needed, so this package can be imported without it.
 """
@@ -6,6 +6,7 @@ PyTorch is imported when it is first needed, so this package can be imported wit
 from __future__ import annotations
 
 from leasehold.torch.layers import describe_layers
+from leasehold.torch.planned import PlannedModel, PlannedState, apply
 from leasehold.torch.training import (
     STATE_FILE,
     AdaptiveTraining,
@@ -20,8 +21,11 @@ from leasehold.torch.training import (
 __all__ = [
     "STATE_FILE",
     "AdaptiveTraining",
+    "PlannedModel",
+    "PlannedState",
     "Stateful",
     "TrainingState",
+    "apply",
     "backward",
     "describe_layers",
     "random_state",

@@ -34,6 +34,7 @@ def describe_layers(
     """Return the layers of a module, as a document for ``leasehold plan``.
 
     Layers are the elements of each ``Sequential`` and ``ModuleList``, and the modules beside these.
+    A ``Sequential`` with a ``forward`` of its own is one layer.
     Operations outside of any layer count for the layer before, or for the first one. Attention by
     ``scaled_dot_product_attention`` counts as a fused kernel, which keeps no scores.
 
@@ -112,14 +113,27 @@ def _merged(layers: list[_Layer]) -> list[dict[str, Any]]:
     return found
 
 
-def _find_layers(torch: Any, module: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the names and modules of layers."""
-    lists = (torch.nn.Sequential, torch.nn.ModuleList)
+def find_layers(torch: Any, module: Any) -> list[tuple[str, Any]]:
+    """Return the names and modules of the layers of a module; see ``describe_layers``.
+
+    A module without others is its own layer.
+    """
+    return list(_layers_in(torch, module, "")) or [("", module)]
+
+
+def is_plain(torch: Any, module: Any) -> bool:
+    """Return whether a module only holds others, or passes a sample from one to the next."""
+    sequential = torch.nn.Sequential
+    passes = isinstance(module, sequential) and type(module).forward is sequential.forward
+    return passes or isinstance(module, torch.nn.ModuleList)
+
+
+def _layers_in(torch: Any, module: Any, name: str) -> Iterator[tuple[str, Any]]:
     for child_name, child in module.named_children():
         path = f"{name}.{child_name}" if name else child_name
-        holds_list = any(isinstance(one, lists) for one in child.modules())
-        if isinstance(child, lists) or (holds_list and not isinstance(module, lists)):
-            yield from _find_layers(torch, child, path)
+        holds_list = any(is_plain(torch, one) for one in child.modules())
+        if is_plain(torch, child) or (holds_list and not is_plain(torch, module)):
+            yield from _layers_in(torch, child, path)
         else:
             yield path, child
 
@@ -164,7 +178,7 @@ class _Trace:
         named = inputs if isinstance(inputs, dict) else {}
         arguments = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
         self._counter = self._flop_counter.FlopCounterMode(display=False)
-        found = list(_find_layers(torch, self._module)) or [("", self._module)]
+        found = find_layers(torch, self._module)
         with contextlib.ExitStack() as stack:
             for name, module in found:
                 enter = module.register_forward_pre_hook(self._entering(name))

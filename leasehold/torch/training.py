@@ -266,7 +266,7 @@ class AdaptiveTraining:
             if buffer.is_cuda:  # the computing stream, not the exchanging one
                 torch.cuda.current_stream(buffer.device).synchronize()
             self._computed_s = self._clock()
-        self._norms.append(_norm(buffer))
+        self._norms.append(vector_norm(buffer))
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             if (earlier := self._earlier.pop(parameter, None)) is not None:
                 gradient.add_(earlier)
@@ -279,7 +279,7 @@ class AdaptiveTraining:
         """Compute the norms of a pass, and store its gradients or add the earlier ones."""
         if is_last and self._shared:
             return
-        self._norms = [_norm(p.grad) for p in self._parameters if p.grad is not None]
+        self._norms = [vector_norm(p.grad) for p in self._parameters if p.grad is not None]
         for parameter in self._parameters:
             earlier, gradient = self._earlier.pop(parameter, None), parameter.grad
             if earlier is not None:
@@ -299,7 +299,7 @@ class AdaptiveTraining:
         batches = self._batches
         leads = batches.rank == 0
         inverse = sum(1.0 / len(part.samples) for part in batch.passes)
-        large_sqr = _squared(_norm(p.grad) for p in self._parameters if p.grad is not None)
+        large_sqr = _squared(vector_norm(p.grad) for p in self._parameters if p.grad is not None)
         of_rank_0 = (large_sqr, float(batches.propose())) if leads else (0.0, 0.0)
         added = self._sum(
             [sum(squares), inverse, float(len(squares)), pass_s, last_pass_s, *of_rank_0]
@@ -342,7 +342,7 @@ class AdaptiveTraining:
         if before is None or before.size != size:
             return None
         pairs = zip(before.gradients, gradients, strict=True)
-        both_sqr = _squared(_norm((old + new) / 2) for old, new in pairs)
+        both_sqr = _squared(vector_norm((old + new) / 2) for old, new in pairs)
         return GradientNorms(
             small_sqr=(before.sqr + sqr) / 2, large_sqr=both_sqr, small=size, large=2 * size
         )
@@ -357,7 +357,7 @@ class _Previous:
     gradients: list[Any]
 
 
-def _norm(tensor: Any) -> Any:
+def vector_norm(tensor: Any) -> Any:
     """Return the norm in single precision at least: small differences of norms count."""
     torch = _torch()
     half = tensor.dtype in (torch.float16, torch.bfloat16)
