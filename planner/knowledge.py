@@ -27,6 +27,7 @@ from scheduler.domain.throughputs.ways import Estimate, Source, Way
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from planner.plans.hardware import Hardware
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration, ConfigurationTable
     from scheduler.domain.jobs.spec import JobSpec
@@ -42,6 +43,7 @@ class LearnedKnowledge:
     Args:
         stored: part -> value of ``dump``.
         sources: name -> a source of further configurations.
+        hardware: accelerators for which models are planned; the bundled catalogue by default.
 
     Raises:
         InputError: stored data are damaged, or of a newer release.
@@ -52,6 +54,7 @@ class LearnedKnowledge:
         stored: Mapping[str, Any] | None = None,
         *,
         sources: Sequence[tuple[str, ConfigurationSource]] = (),
+        hardware: Hardware | None = None,
     ) -> None:
         parts = stored or {}
         self._catalogue = Catalogue()
@@ -74,7 +77,7 @@ class LearnedKnowledge:
         self._sources = tuple(sources)
         #: (agnostic, profiling) -> builder of the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
-        self._planned = Planned(self._estimator)
+        self._planned = Planned(self._estimator, hardware)
         if Part.PLANS in parts:
             self._planned.restore(parts[Part.PLANS])
         self._estimates = BatchWays(self._figures(), self._batches)

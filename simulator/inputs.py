@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from planner.plans.hardware import read_hardware
 from scheduler.errors import InputError, ParameterError
+from simulator.catalogue import read_catalogue
 from simulator.models import misfits, plannable, read_models, with_models
 from simulator.request import IDEAL
 from traces.cluster import read_cluster
@@ -18,6 +18,7 @@ from traces.tables.throughputs import read_throughputs
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from planner.plans.hardware import Hardware
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.jobs.job import Job
     from scheduler.domain.throughputs.throughput import ThroughputTable
@@ -62,6 +63,7 @@ def read_inputs(
     if isinstance(cluster, str):
         cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
     models = {} if request.models is None else read_models(request.models)
+    catalogue = read_catalogue(request.hardware)
     if both := sorted(models.keys() & learning.keys()):
         raise InputError(
             f"job type '{both[0]}' is in {request.models} and in {request.batches}; take it out of "
@@ -76,10 +78,12 @@ def read_inputs(
             reference_worker_type=request.reference_worker_type,
             limit=request.limit,
             further_types={name: tuple(one.models) for name, one in learning.items()}
-            | dict.fromkeys(models, plannable(cluster)),
+            | dict.fromkeys(models, plannable(cluster, catalogue)),
         )
     trace = with_models(trace, models)
-    _check_worker_types(request, throughputs, cluster, trace, learning)
+    _check_worker_types(
+        request, throughputs, cluster, trace, learning=learning, catalogue=catalogue
+    )
     return throughputs, cluster, trace
 
 
@@ -88,7 +92,9 @@ def _check_worker_types(
     throughputs: ThroughputTable,
     cluster: Cluster,
     trace: Trace,
+    *,
     learning: Mapping[str, LearningType],
+    catalogue: Hardware,
 ) -> None:
     """Refuse worker types of which nothing is known.
 
@@ -98,12 +104,14 @@ def _check_worker_types(
     planned = any(job.model for job in trace.jobs)
     learned = chain(*(one.models for one in learning.values()))
     known = {*throughputs.worker_types, *learned}
-    unknown = sorted(set(cluster.type_names) - known - {*(plannable(cluster) if planned else ())})
+    unknown = sorted(
+        set(cluster.type_names) - known - {*(plannable(cluster, catalogue) if planned else ())}
+    )
     if not unknown:
         return
     also = "" if request.batches is None else " or the batch file"
     also += ", and models are not planned for it" if planned else ""
-    some = sorted({*known, *(read_hardware().accelerators if planned else ())})
+    some = sorted({*known, *(catalogue.accelerators if planned else ())})
     raise InputError(
         f"worker type '{unknown[0]}' of the cluster is not in the throughput table{also}; "
         f"it may be one of {', '.join(some)}"
@@ -111,7 +119,11 @@ def _check_worker_types(
 
 
 def remark_on_inputs(
-    trace: Trace, throughputs: ThroughputTable, cluster: Cluster, learning: Collection[str] = ()
+    trace: Trace,
+    throughputs: ThroughputTable,
+    cluster: Cluster,
+    hardware: Hardware,
+    learning: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Return what readers of a run's figures must know of its inputs, a sentence each.
 
@@ -119,6 +131,7 @@ def remark_on_inputs(
         trace: the jobs.
         throughputs: steps/s of job types.
         cluster: jobs of more workers than it has are refused for that, and need no rows.
+        hardware: accelerators, for jobs that give their model.
         learning: further job types, with rates from elsewhere.
     """
     remarks = []
@@ -140,7 +153,7 @@ def remark_on_inputs(
         if not (job.job_type in learning or job.model) and min(job.scale_factors) <= most
         if not any((job.job_type, count) in throughputs.isolated for count in job.scale_factors)
     ]
-    if lost := misfits(trace, cluster):
+    if lost := misfits(trace, cluster, hardware):
         job, why = lost[0]
         remarks.append(
             f"jobs whose model fits on none of their workers cannot run ({len(lost)}, such as "
@@ -161,7 +174,7 @@ def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
     """Name the inputs that the summary does not show, as text for reports."""
     names = (
         *("round_length_s", "workers_per_node", "overheads", "failures", "batches", "models"),
-        "limit",
+        *("hardware", "limit"),
     )
     values = {
         "trace": name_of(request.trace),

@@ -10,7 +10,6 @@ from planner.estimates import Estimates
 from planner.estimation.estimator import Estimator
 from planner.planned import Planned
 from planner.plans.document import write_model
-from planner.plans.hardware import read_hardware
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.errors import InputError
@@ -21,6 +20,7 @@ from traces.yaml_file import read_yaml
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from planner.plans.hardware import Hardware
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.sources import SharedWay
@@ -72,9 +72,9 @@ def _with_model(job: TraceJob, model: str) -> TraceJob:
     return replace(job, model=model)
 
 
-def misfits(trace: Trace, cluster: Cluster) -> list[tuple[TraceJob, str]]:
+def misfits(trace: Trace, cluster: Cluster, hardware: Hardware) -> list[tuple[TraceJob, str]]:
     """Return the jobs whose model fits on none of their workers, and why."""
-    planned = Planned(Estimator())
+    planned = Planned(Estimator(), hardware)
     plans = Estimates(Estimator(), planned=planned)
     keys = [(CatalogueKey.of(job), job) for job in trace.jobs if job.model]
     lost = {
@@ -85,9 +85,9 @@ def misfits(trace: Trace, cluster: Cluster) -> list[tuple[TraceJob, str]]:
     return [(job, planned.misfit(key)) for key, job in keys if key in lost]
 
 
-def plannable(cluster: Cluster) -> list[str]:
+def plannable(cluster: Cluster, hardware: Hardware) -> list[str]:
     """Return the worker types of a cluster for which models can be planned."""
-    return [name for name in cluster.type_names if read_hardware().has(name)]
+    return [name for name in cluster.type_names if hardware.has(name)]
 
 
 class PlannedJobs(ConfigurationSource):
@@ -95,11 +95,12 @@ class PlannedJobs(ConfigurationSource):
 
     Args:
         others: the source for all other jobs.
+        hardware: accelerators; the bundled catalogue by default.
     """
 
-    def __init__(self, others: ConfigurationSource) -> None:
+    def __init__(self, others: ConfigurationSource, hardware: Hardware | None = None) -> None:
         self._others = others
-        self._plans = Estimates(Estimator())
+        self._plans = Estimates(Estimator(), planned=Planned(Estimator(), hardware))
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
         """Return the ways in which a job runs alone."""

@@ -55,6 +55,7 @@ from simulator.world.overheads import OverheadRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from planner.plans.hardware import Hardware
     from policies.base import Policy
     from scheduler.control.control import Decision
     from scheduler.control.facts.facts import Fact
@@ -99,6 +100,7 @@ class Replay:
         projects: Sequence[ProjectLimits] = (),
         orders: Sequence[tuple[float, Fact]] = (),
         sources: Sequence[tuple[str, ConfigurationSource]] = (),
+        hardware: Hardware | None = None,
         seed: int = 0,
         window: tuple[int, int] | None = None,
         record: bool = False,
@@ -121,6 +123,7 @@ class Replay:
             orders: (time in seconds, fact): later orders of operators. Jobs and nodes that they
                 name are in the trace and the cluster. Rows of jobs that have ended are filled in.
             sources: name and source of each plugin; its throughputs under a plan are taken as true.
+            hardware: accelerators for which models are planned; by default the bundled ones.
             seed: of the failures.
             window: positions of the jobs to measure; the replay ends when they have ended.
             record: keep leases and series.
@@ -147,7 +150,7 @@ class Replay:
         )
         self._projects, self._overheads = projects, overheads
         self._truth = throughputs
-        self._plans = PlannedJobs(Oracle(throughputs))
+        self._plans = PlannedJobs(Oracle(throughputs), hardware)
         #: lease id -> steps/s under its plan.
         self._planned_rates: dict[int, float] = {}
         self._failures = FailureProcess(failures, cluster.workers, np.random.default_rng(seed))
@@ -207,7 +210,7 @@ class Replay:
         self._policies = {_key(settings.policy): policy}
         self.control = Control.new(
             settings,
-            knowledge=LearnedKnowledge(sources=sources),
+            knowledge=LearnedKnowledge(sources=sources, hardware=hardware),
             time_dependent=policy.time_dependent,
         )
         self._shell = Shell(self.control, answer=self._answer, on_decision=self._note)

@@ -37,6 +37,7 @@ class Service:
         profile: its name in a result, such as the name of its file.
         declared: path of the throughputs that are declared at the start; None without a file.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
+        hardware: path of a file of accelerators beside the bundled ones; None without a file.
         projects: limits that are set at the start.
         orders: path of the orders of operators at later times; None without a file.
     """
@@ -45,6 +46,7 @@ class Service:
     profile: str
     declared: str | None = None
     sources: tuple[str, ...] = ()
+    hardware: str | None = None
     projects: tuple[ProjectLimits, ...] = ()
     orders: str | None = None
 
@@ -102,6 +104,7 @@ class SimulationRequest:
         locality: take into account that gangs are slower on several nodes, as the table says.
         batches: path of a file of the job types with a variable batch, or None.
         models: path of a file of the job types that give their model, or None.
+        hardware: path of a file of accelerators beside the bundled ones, or None.
         limit: read only this many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         behind_rounds: see ``EngineSettings``, like the next one.
@@ -133,6 +136,7 @@ class SimulationRequest:
     locality: bool = False
     batches: str | None = None
     models: str | None = None
+    hardware: str | None = None
     limit: int | None = None
     record: bool = False
     behind_rounds: float = 4.0
@@ -186,7 +190,7 @@ class SimulationRequest:
             round_length_s=engine.round_length_s,
             plan_lead_s=engine.plan_lead_s,
             service=service,
-            **inputs,
+            **inputs | {"hardware": inputs.get("hardware") or service.hardware},
         )
 
     def make_policy(self) -> Policy:

@@ -13,6 +13,7 @@ from planner.tables import TableBuilder
 from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
+from simulator.catalogue import read_catalogue
 from simulator.forecast.intervals import run_with_forecasts
 from simulator.inputs import (
     check_jobs,
@@ -58,7 +59,9 @@ def simulate(
     result = _run(
         request, progress, cluster=cluster, trace=trace, throughputs=throughputs, learning=learning
     )
-    remarks = remark_on_inputs(trace, throughputs, cluster, learning)
+    remarks = remark_on_inputs(
+        trace, throughputs, cluster, read_catalogue(request.hardware), learning
+    )
     return replace(result, warnings=(*result.warnings, *remarks))
 
 
@@ -108,7 +111,7 @@ def _run(
             "batch is chosen for workers of one type, so leave mixed_gangs out"
         )
     oracle = LearningSource(Oracle(throughputs), types) if types else Oracle(throughputs)
-    truth = MixedGangs(PlannedJobs(oracle))
+    truth = MixedGangs(PlannedJobs(oracle, read_catalogue(request.hardware)))
     shown = TableBuilder(Agnostic(truth) if request.agnostic else truth)
     table, believed = (
         builder.table(cluster, keys, space_sharing=request.space_sharing)
@@ -182,6 +185,7 @@ def _replay(
         projects=service.projects,
         orders=orders,
         sources=make_sources(service.sources),
+        hardware=read_catalogue(request.hardware),
         seed=request.seed,
         window=request.window,
         record=request.record,

@@ -73,6 +73,10 @@ Models: TypeAlias = Annotated[
     str | None,
     typer.Option("--models", help="YAML file of the job types that are planned by their model."),
 ]
+HardwareFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--hardware", help="YAML file of accelerators, beside the bundled ones."),
+]
 Limit: TypeAlias = Annotated[
     int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")
 ]

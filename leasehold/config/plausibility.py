@@ -360,6 +360,13 @@ def _check_throughputs(config: ServerConfig) -> Iterator[tuple[str, str]]:
                 read_throughputs(path)
             except InputError as error:
                 yield "throughputs.path", str(error)
+    if config.throughputs.hardware is not None:
+        from simulator.catalogue import read_catalogue  # noqa: PLC0415  it imports numpy
+
+        try:
+            read_catalogue(config.throughputs.hardware)
+        except InputError as error:
+            yield "throughputs.hardware", str(error)
     if not config.throughputs.sources:
         return
     from planner.registry import make_sources  # noqa: PLC0415  it imports numpy

@@ -42,6 +42,7 @@ def read_service(
         profile=Path(path).name,
         declared=loaded.throughputs.path,
         sources=loaded.throughputs.sources,
+        hardware=loaded.throughputs.hardware,
         projects=() if projects is None else read_projects(str(projects)),
         orders=None if orders is None else str(orders),
     )

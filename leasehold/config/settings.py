@@ -205,6 +205,9 @@ class ThroughputsSection(LearningSettings):
     path: str | None = setting(
         None, "Table to declare at every start: a CSV or JSON file, or `bundled`."
     )
+    hardware: str | None = setting(
+        None, "YAML file of accelerators beside the bundled ones, for jobs that give their model."
+    )
     sources: tuple[str, ...] = setting(
         (), "Plugins that know further ways to run jobs, by the names of their entry points."
     )

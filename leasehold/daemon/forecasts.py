@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
+    from planner.plans.hardware import Hardware
     from scheduler.clock import Clock
     from scheduler.control.facts.facts import JobsSubmitted
     from scheduler.control.facts.requests import Fit, PolicyChoice
@@ -48,14 +49,20 @@ class SimulatedForecaster:
     Args:
         clock: the daemon's clock.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
+        hardware: accelerators for which models are planned; None for the bundled ones.
         patience_s: time that a question waits for a replay; the replay goes on for the next one.
     """
 
     def __init__(
-        self, clock: Clock, *, sources: Sequence[str] = (), patience_s: float = PATIENCE_S
+        self,
+        clock: Clock,
+        *,
+        sources: Sequence[str] = (),
+        hardware: Hardware | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._clock = clock
-        self._sources = tuple(sources)
+        self._sources, self._hardware = tuple(sources), hardware
         self._patience_s = patience_s
         self._pool: ProcessPoolExecutor | None = None
         #: the replay in progress, shared by all questions meanwhile.
@@ -236,7 +243,9 @@ class SimulatedForecaster:
     async def _input(self, copied: Callable[[], Awaitable[ControlCopy]]) -> ForecastInput:
         control = await copied()
         now_s = max(self._clock.now_s(), control.engine.now_s)
-        return ForecastInput(control=control, now_s=now_s, sources=self._sources)
+        return ForecastInput(
+            control=control, now_s=now_s, sources=self._sources, hardware=self._hardware
+        )
 
     def _executor(self) -> ProcessPoolExecutor:
         if self._pool is None:

@@ -43,6 +43,7 @@ from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import SolverPool
 from scheduler.unreadable import why_unreadable
 from scheduler.views.metrics import Metrics
+from simulator.catalogue import read_catalogue
 from traces.tables.throughputs import read_throughputs
 
 if TYPE_CHECKING:
@@ -131,7 +132,10 @@ async def serve(
             ensure, store, token_file, now_s=clock.wall_s()
         )
         sources = make_sources(config.throughputs.sources)
-        forecaster = SimulatedForecaster(clock, sources=config.throughputs.sources)
+        hardware = read_catalogue(config.throughputs.hardware)
+        forecaster = SimulatedForecaster(
+            clock, sources=config.throughputs.sources, hardware=hardware
+        )
         stack.callback(forecaster.close)
         solver, warm = await stack.enter_async_context(_warm_solver(config))
         post = _post(config)
@@ -140,7 +144,7 @@ async def serve(
             store=store,
             clock=clock,
             solver=solver,
-            knowledge=partial(LearnedKnowledge, sources=sources),
+            knowledge=partial(LearnedKnowledge, sources=sources, hardware=hardware),
             solver_is_warm=warm.is_set,
             settings=runtime_settings(config),
             metrics=metrics,

@@ -41,6 +41,7 @@ from simulator.world.overheads import Overheads
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from planner.plans.hardware import Hardware
     from scheduler.control.facts.facts import Fact
     from scheduler.control.state.control_copy import ControlCopy
     from scheduler.control.state.jobs import JobRecord
@@ -74,22 +75,29 @@ class ForecastInput:
         control: a copy of control's state.
         now_s: the time; not before the copy's.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
+        hardware: accelerators for which models are planned; None for the bundled ones.
         fact: what control takes in first; None for nothing.
     """
 
     control: ControlCopy
     now_s: float
     sources: tuple[str, ...] = ()
+    hardware: Hardware | None = None
     fact: Fact | None = None
 
     def taken_in(self) -> ForecastInput:
         """Return the state just after control has taken the fact in."""
         if self.fact is None:
             return self
-        knowledge = LearnedKnowledge(self.control.knowledge, sources=make_sources(self.sources))
-        control = Control(state_of(self.control, knowledge))
+        control = Control(state_of(self.control, self.knowledge()))
         control.handle(self.fact, now_s=self.now_s)
         return replace(self, control=copy_of(control.state), fact=None)
+
+    def knowledge(self) -> LearnedKnowledge:
+        """Return the knowledge of control."""
+        return LearnedKnowledge(
+            self.control.knowledge, sources=make_sources(self.sources), hardware=self.hardware
+        )
 
     def pack(self) -> bytes:
         """Return the input as bytes for another process."""
@@ -199,8 +207,7 @@ class Outlook:
 
     def __init__(self, asked: ForecastInput) -> None:
         copied, self._now_s = asked.control, asked.now_s
-        knowledge = LearnedKnowledge(copied.knowledge, sources=make_sources(asked.sources))
-        self._state = state = state_of(copied, knowledge)
+        self._state = state = state_of(copied, asked.knowledge())
         self._admission = Admission(state)
         choice = state.policy.choice
         self._policy = make_policy(choice.name, choice.parameters)

@@ -45,6 +45,7 @@ def compare(
     locality: options.Locality = False,
     batches: options.Batches = None,
     models: options.Models = None,
+    hardware: options.HardwareFile = None,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and each policy's files.")
@@ -81,6 +82,7 @@ def compare(
             locality=locality,
             batches=batches,
             models=models,
+            hardware=hardware,
             limit=limit,
             record=True,
         )

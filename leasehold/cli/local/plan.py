@@ -60,10 +60,7 @@ def plan(
             "--precision", help="fp32, tf32, fp16, bf16 or fp8; by default the layers' or fp16."
         ),
     ] = None,
-    hardware: Annotated[
-        Path | None,
-        typer.Option("--hardware", help="YAML file of accelerators, beside the bundled ones."),
-    ] = None,
+    hardware: options.HardwareFile = None,
     framework: Annotated[
         str | None,
         typer.Option(
@@ -151,7 +148,7 @@ def _ways(
     training: Training | LayeredTraining,
     cluster: Cluster,
     workers: str | None,
-    hardware: Path | None,
+    hardware: str | None,
     *,
     nodes_count: bool,
     allows: Callable[[Plan], bool] | None,

@@ -70,6 +70,7 @@ def simulate(
     locality: options.Locality = False,
     batches: options.Batches = None,
     models: options.Models = None,
+    hardware: options.HardwareFile = None,
     limit: options.Limit = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
@@ -120,6 +121,7 @@ def simulate(
         "locality": locality,
         "batches": batches,
         "models": models,
+        "hardware": hardware,
         "limit": limit,
         "record": out is not None,
         "forecasts": ForecastOptions(

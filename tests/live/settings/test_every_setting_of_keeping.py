@@ -39,6 +39,7 @@ def setting(key, first, second, observe, *, told=None, **beside):
         with tempfile.TemporaryDirectory(prefix="lh-") as folder:
             (Path(folder) / "keys").write_text(KEY)
             (Path(folder) / "table.csv").write_text(TABLE)
+            (Path(folder) / "bad.yaml").write_text("npu: {memory_gb: -1}")
             texts = {"state_dir": folder} | given | {key: text}
             here = {name: one.replace("{folder}", folder) for name, one in texts.items()}
             return observe(configured(here))
@@ -281,6 +282,9 @@ ENTRIES = dict(
         setting("uploads.keep_s", "60", "9000", forgotten(code_left, after_s=600.0)),
         setting("leadership.ttl_s", "15", "600", leader, **PORT),
         setting("throughputs.path", "none", "{folder}/table.csv", declared, **PORT),
+        setting(
+            "throughputs.hardware", "none", "{folder}/bad.yaml", declared, told=REFUSED, **PORT
+        ),
         setting("throughputs.learn", "yes", "no", throughputs),
         setting("throughputs.least_s", "5", "500", throughputs),
         setting("throughputs.tolerance", "0.05", "0.9", moved),

@@ -14,6 +14,7 @@ from planner.estimation.estimator import Estimator
 from planner.knowledge import LearnedKnowledge
 from planner.planned import _PLANS, _size_of
 from planner.plans.document import write_model
+from planner.plans.hardware import read_hardware
 from planner.plans.plan import Plan
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
@@ -306,3 +307,20 @@ def test_models_of_ended_jobs_are_forgotten_if_there_are_many_and_keep_their_pro
     assert knowledge.table(CLUSTER).profiles[1].configurations[0].throughput == 0
     assert knowledge.profile_of(specs[1]) == 1
     assert knowledge.table(CLUSTER).profiles[1].configurations[0].throughput > 0
+
+
+def test_accelerators_of_an_operator_are_planned_too():
+    abacus = {
+        "tflops": {"fp16": 500},
+        "memory_gb": 96,
+        "memory_gb_per_s": 3000,
+        "link_gb_per_s": 200,
+        "per_node": 4,
+        "network_gb_per_s": 50,
+    }
+    hardware = read_hardware({"abacus": abacus}, place="hardware.yaml")
+    types = [
+        {name for way in known.ways(key(), CLUSTER) if way.plan for name in way.workers}
+        for known in (LearnedKnowledge(), LearnedKnowledge(hardware=hardware))
+    ]
+    assert types[1] - types[0] == {"abacus"}

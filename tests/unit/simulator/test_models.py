@@ -17,6 +17,7 @@ from scheduler.control.state.settings import ControlSettings, PolicyChoice
 from scheduler.domain.throughputs.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, ParameterError
+from simulator.catalogue import read_catalogue
 from simulator.models import read_models
 from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
@@ -119,6 +120,47 @@ def test_the_service_replays_models_under_plans_too(models):
         took_s = 500.0 / rate(models, lease.worker_type, 2)
         assert one.end_s - lease.start_s == pytest.approx(took_s, abs=60.0)
         assert one.rho > 0.1
+
+
+NPU = """
+npu:
+  tflops: {fp16: 500}
+  memory_gb: 96
+  memory_gb_per_s: 3000
+  link_gb_per_s: 200
+  per_node: 4
+  network_gb_per_s: 50
+"""
+
+
+def test_models_are_planned_for_accelerators_of_a_file(models, tmp_path):
+    (tmp_path / "hardware.yaml").write_text(NPU)
+    hardware = str(tmp_path / "hardware.yaml")
+    found = request(models, job("one", (2,)), cluster="npu:4", hardware=hardware)
+    alone = simulate(found).jobs[0].end_s
+    faster = find_plan(
+        read_models(models)["gpt"], read_catalogue(hardware), Place("npu", 4, 2)
+    ).steps_per_s
+    assert alone == pytest.approx(500.0 / faster)
+    with pytest.raises(InputError, match="worker type 'npu' of the cluster"):
+        simulate(replace(found, hardware=None))
+    # A service's own file counts in its replay, unless another is given.
+    service = Service(
+        settings=ControlSettings(
+            engine=EngineSettings(round_length_s=60.0, plan_lead_s=13.0),
+            policy=PolicyChoice(name="max_min_fairness"),
+        ),
+        profile="usual",
+        hardware=hardware,
+    )
+    inputs = {"throughputs": TABLE, "cluster": "npu:4", "models": models}
+    for given in ({}, {"hardware": None}):
+        played = simulate(
+            SimulationRequest.of_service(
+                service, trace=Trace(jobs=(job("one", (2,)),)), **inputs, **given
+            )
+        )
+        assert played.jobs[0].end_s == pytest.approx(alone, abs=60.0)
 
 
 def test_a_job_without_steps_is_refused_by_name(models):

@@ -335,6 +335,12 @@ def test_throughputs_are_a_file_or_bundled(home):
             "no source of configurations is named 'tensor_splt'",
         ),
         ("[throughputs]\npath = 'FILE'", "throughputs.path", "job_type,scale_factor,worker"),
+        (
+            "[throughputs]\nhardware = 'HARDWARE'",
+            "throughputs.hardware",
+            "npu.memory_gb is -1: Expected `float` > 0.0",
+        ),
+        ("[throughputs]\nhardware = '/none'", "throughputs.hardware", "/none"),
         ("[store]\nurl = 'sqlite:///'", "store.url", "in memory cannot be shared"),
         ("[store]\nurl = 'sqlite:///:memory:'", "store.url", "in memory cannot be shared"),
         ("[store]\nurl = 'postgresql://h:ten/d'", "store.url", "is no URL: Port could not"),
@@ -352,7 +358,8 @@ def test_throughputs_are_a_file_or_bundled(home):
 )
 def test_what_a_start_would_refuse_is_found_with_its_setting(write, home, text, setting, said):
     file = write("type,rate\na b,1\n", name="file")
-    path = write(text.replace("FILE", file))
+    hardware = write("npu: {tflops: {fp16: 100}, memory_gb: -1}\n", name="hardware")
+    path = write(text.replace("FILE", file).replace("HARDWARE", hardware))
     (problem,) = problems_of(path=path, environment=home)
     assert problem.startswith(f"{path}: {setting}: "), problem
     assert said in problem

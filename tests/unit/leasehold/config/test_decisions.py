@@ -36,7 +36,7 @@ SHELL_TOO = {
     "kubernetes.audience",
     "kubernetes.template_allows",
 }
-BESIDE = {"throughputs.path", "throughputs.sources"}
+BESIDE = {"throughputs.path", "throughputs.hardware", "throughputs.sources"}
 KEYS = [
     key
     for key in describe(ServerConfig)
