@@ -155,7 +155,8 @@ def main() -> int:
                 print(f"step {step} loss {loss:.9g} norm {norm:.9g}", flush=True)
             time.sleep(options.step_s)
     finally:
-        torch.distributed.destroy_process_group()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
     return 0
 
 

@@ -17,6 +17,7 @@ PyTorch is imported when it is first needed, so this module can be imported with
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import hashlib
@@ -120,7 +121,9 @@ def apply(
         _shard(torch, part, plan=plan, mesh=mesh, precision=precision, returns=returns)
         parts.append(part if plan.offload else part.to(device))
     # Workers that share matrices compute the same activations, and need the same random numbers.
-    torch.manual_seed(_seed(torch) + dist.get_rank() // plan.tensor)
+    seed = torch.tensor(_seed(torch), device=device)
+    dist.broadcast(seed, src=0)
+    torch.manual_seed(int(seed) + dist.get_rank() // plan.tensor)
     return PlannedModel(plan=plan, module=model, parts=parts, mesh=mesh, device=device, loss=loss)
 
 
@@ -150,7 +153,14 @@ class PlannedModel:
         self._torch = importlib.import_module("torch")
         self._stage = mesh.get_local_rank("pipeline")
         self._schedule: tuple[int, Any] = (0, None)
-        self._is_checked = False  # whether workers agree on gradients
+        #: parameters that workers do not share, and whose gradients have not been compared.
+        self._unchecked: list[str] = []  # in the same order in all processes
+        if plan.tensor > 1:
+            self._unchecked = [
+                name
+                for name, one in module.named_parameters()
+                if "tensor" not in one.device_mesh.mesh_dim_names
+            ]
         self.host_group = self._torch.distributed.new_group(backend="gloo")
 
     @property
@@ -188,17 +198,23 @@ class PlannedModel:
         for one in self.parameters():
             one.grad = None
         loss = self._pass(batch, load, is_training=True)
-        if self.plan.tensor > 1 and not self._is_checked:
-            self._check_gradients()
-            self._is_checked = True
+        self._check_gradients()
         return loss
 
     def evaluate(
         self, batch: RankBatch, load: Callable[[tuple[int, ...]], tuple[Any, Any]]
     ) -> float:
         """Return the loss of a batch in every process, without gradients; see ``backward``."""
+        kept = [(one, one.grad) for one in self.parameters()]
         with self._torch.no_grad():
-            return self._pass(batch, load, is_training=False)
+            loss = self._pass(batch, load, is_training=False)
+        for one, gradient in kept:  # a pipeline clears them
+            one.grad = gradient
+        for part in self._parts:  # the optimiser may change the shards before the next pass
+            for one in part.modules():
+                if hasattr(one, "reshard"):
+                    one.reshard()
+        return loss
 
     def _pass(
         self,
@@ -241,18 +257,23 @@ class PlannedModel:
             ValueError: they do not; the message names the parameter.
         """
         torch, group = self._torch, self._mesh.get_group("tensor")
-        for name, one in self.module.named_parameters():
-            if one.grad is None or "tensor" in one.device_mesh.mesh_dim_names:
+        dist, found = torch.distributed, dict(self.module.named_parameters())
+        for name in self._unchecked.copy():
+            gradient = found[name].grad
+            if gradient is None:
                 continue
-            norm = vector_norm(one.grad.to_local()).to(self._device)
-            both = torch.stack([norm, -norm])
-            torch.distributed.all_reduce(both, op=torch.distributed.ReduceOp.MAX, group=group)
-            most, least = float(both[0]), -float(both[1])
-            if most - least > 0.01 * most:
+            mine = gradient.to_local().to(self._device)
+            first = mine.clone()
+            dist.broadcast(first, src=dist.get_global_rank(group, 0), group=group)
+            size, apart = vector_norm(first), vector_norm(mine - first)
+            dist.all_reduce(apart, op=dist.ReduceOp.MAX, group=group)
+            if float(apart) > 0.01 * float(size):
                 raise ValueError(
                     f"{name!r} has different gradients on workers that share matrices: it lies "
                     "between columns and rows; name its layer in 'tensor', or compute it outside"
                 )
+            if float(size) > 0.0:  # layers that begin with zeros give no gradient at first
+                self._unchecked.remove(name)
 
     def clip_gradients(self, most: float) -> float:
         """Scale the gradients down if their norm is above a bound. All processes call it.
@@ -312,7 +333,7 @@ class PlannedModel:
             told = {"target": targets, "losses": []} if is_last else {}
         schedule = self._schedule[1]
         run = schedule.step if is_training else schedule.eval
-        if "return_outputs" in inspect.signature(run).parameters:  # older ones keep them
+        if "return_outputs" in inspect.signature(schedule.step).parameters:  # older ones keep them
             told["return_outputs"] = False
         run(*(inputs if is_first else ()), **told)
         total = torch.zeros((), device=self._device)
@@ -377,11 +398,17 @@ class PlannedState:
     more: Mapping[str, Stateful] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        """Write the state into a checkpoint's folder, all processes together."""
+        """Write the state into a checkpoint's folder, all processes together.
+
+        Raises:
+            RuntimeError: a process cannot write its part.
+        """
         torch = importlib.import_module("torch")
-        importlib.import_module("torch.distributed.checkpoint").save(
-            self._sharded(), checkpoint_id=folder, process_group=self.planned.host_group
-        )
+        checkpoint = importlib.import_module("torch.distributed.checkpoint")
+        with _plain_errors(checkpoint):
+            checkpoint.save(
+                self._sharded(), checkpoint_id=folder, process_group=self.planned.host_group
+            )
         if torch.distributed.get_rank() == 0:
             common = {name: one.state_dict() for name, one in self.more.items()}
             save_atomically({"objects": common, "seed": _seed(torch)}, folder / COMMON_FILE)
@@ -391,20 +418,19 @@ class PlannedState:
 
         Raises:
             KeyError: the checkpoint lacks the state of an object; the message names it.
+            RuntimeError: a process cannot read its part.
         """
         torch = importlib.import_module("torch")
         state_dict = importlib.import_module("torch.distributed.checkpoint.state_dict")
         checkpoint = importlib.import_module("torch.distributed.checkpoint")
         sharded, group = self._sharded(), self.planned.host_group
         model = {"model": sharded["model"]}
-        checkpoint.load(model, checkpoint_id=folder, process_group=group)
+        rest = {"optimizer": sharded["optimizer"]}
         # A parameter that was never used has no state of the optimiser.
-        checkpoint.load(
-            (rest := {"optimizer": sharded["optimizer"]}),
-            checkpoint_id=folder,
-            process_group=group,
-            planner=checkpoint.DefaultLoadPlanner(allow_partial_load=True),
-        )
+        planner = checkpoint.DefaultLoadPlanner(allow_partial_load=True)
+        with _plain_errors(checkpoint):
+            checkpoint.load(model, checkpoint_id=folder, process_group=group)
+            checkpoint.load(rest, checkpoint_id=folder, process_group=group, planner=planner)
         module, options = self.planned.module, self._options()
         state_dict.set_model_state_dict(module, model["model"], options=options)
         state_dict.set_optimizer_state_dict(
@@ -448,6 +474,15 @@ class PlannedState:
         """Name the optimiser's state by parameters, since processes have different ones."""
         state_dict = importlib.import_module("torch.distributed.checkpoint.state_dict")
         return state_dict.StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+@contextlib.contextmanager
+def _plain_errors(checkpoint: Any) -> Iterator[None]:
+    """Make errors of distributed checkpoints plain ones, which callers can catch."""
+    try:
+        yield
+    except checkpoint.CheckpointException as error:  # no Exception
+        raise RuntimeError(str(error)) from error
 
 
 def _seed(torch: Any) -> int:

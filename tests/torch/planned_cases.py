@@ -86,7 +86,7 @@ def load(samples):
     return INPUTS[rows], TARGETS[rows]
 
 
-def losses(model, plan, *, steps=3, size=BATCH, load=load, **more):
+def losses(model, plan, *, steps=3, size=BATCH, load=load, evaluates=False, **more):
     """Return the losses of some steps, and the state."""
     planned = apply(model, plan, loss=mse_loss, **more)
     optimizer = torch.optim.AdamW(planned.parameters(), lr=1e-2)
@@ -95,6 +95,8 @@ def losses(model, plan, *, steps=3, size=BATCH, load=load, **more):
     for step in range(steps):
         found.append(planned.backward(batches.at(step), load))
         planned.clip_gradients(0.1)
+        if evaluates:
+            planned.evaluate(batches.at(0), load)
         optimizer.step()
     return found, planned, optimizer
 
@@ -152,6 +154,33 @@ def resumed(folder):
     return whole, first
 
 
+def damaged(folder):
+    """Return the error with which a checkpoint is refused that lost the end of its files."""
+    _, planned, optimizer = losses(made(bare), Plan(data=2, zero=1), steps=1)
+    state = PlannedState(planned=planned, optimizer=optimizer)
+    if RANK == 0:
+        folder.mkdir()
+    torch.distributed.barrier()
+    state.save(folder)
+    torch.distributed.barrier()
+    if RANK == 0:
+        for file in folder.glob("*.distcp"):
+            file.write_bytes(file.read_bytes()[:20])
+    torch.distributed.barrier()
+    try:
+        state.load(folder)
+    except Exception as error:  # noqa: BLE001 - that it is one is the point
+        return type(error).__name__
+    return "it was not refused"
+
+
+def zeros():
+    """Return a layer that gives no gradient before its rows in the first step."""
+    model = Scaled()
+    nn.init.zeros_(model.down.weight)
+    return model
+
+
 def drawn(plan, **more):
     """Return random numbers of both processes after a model is split, and inside ``load``."""
     inside = []
@@ -178,6 +207,14 @@ def main(folder: Path) -> None:
         "half stages": [plain(made(residual)), losses(made(residual), stages, precision="bf16")[0]],
         "bare": [plain(made(bare)), losses(made(bare), copies)[0]],
         "uneven": [plain(made(residual), size=3), losses(made(residual), copies, size=3)[0]],
+        "evaluated between": [
+            plain(made(residual)),
+            losses(made(residual), Plan(data=2, zero=1), evaluates=True)[0],
+        ],
+        "evaluated between stages": [
+            plain(made(residual)),
+            losses(made(residual), stages, evaluates=True)[0],
+        ],
         "evaluated": evaluated(stages),
         "evaluated copies": evaluated(copies),
         "resumed": resumed(folder / "checkpoint"),
@@ -186,6 +223,8 @@ def main(folder: Path) -> None:
         "drawn by shares": drawn(shared, tensor={"0.0": "columns", "0.2": "rows"}),
         "weights": refused(apply, made(residual, seed=RANK), copies, loss=mse_loss),
         "between": refused(losses, made(Scaled), shared, tensor=between),
+        "between zeros": refused(losses, made(zeros), shared, tensor=between),
+        "damaged": damaged(folder / "damaged"),
         "statistics": refused(apply, made(batchnorm), copies, loss=mse_loss),
         "tied": refused(apply, made(tied), shared, loss=mse_loss, tensor={"0": "columns"}),
         "tied stages": refused(apply, made(tied), stages, loss=mse_loss),

@@ -181,7 +181,18 @@ def cases(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
-@pytest.mark.parametrize("name", ["residual", "double", "bare", "uneven", "resumed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "residual",
+        "double",
+        "bare",
+        "uneven",
+        "resumed",
+        "evaluated between",
+        "evaluated between stages",
+    ],
+)
 def test_modules_that_need_care_train_as_in_a_plain_loop(cases, name):
     for found in cases:
         expected, got = found[name]
@@ -218,6 +229,8 @@ def test_random_numbers_differ_by_copy_and_agree_where_work_is_shared(cases):
     [
         ("weights", "the processes have made different weights"),
         ("between", "'scale' has different gradients on workers that share matrices"),
+        ("between zeros", "'scale' has different gradients on workers that share matrices"),
+        ("damaged", "RuntimeError"),
         ("statistics", "'1' keeps running statistics"),
         ("tied", "0 and 1 have the same weight, and 'tensor' names one of them"),
         ("tied stages", "layers share a parameter"),
