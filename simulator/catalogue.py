@@ -19,4 +19,6 @@ def read_catalogue(path: str | os.PathLike[str] | None) -> Hardware:
     Raises:
         InputError: the file cannot be read, or a value cannot be used.
     """
-    return read_hardware(None if path is None else read_yaml(path), place=str(path))
+    if path is None:
+        return read_hardware()
+    return read_hardware(read_yaml(path) or {}, place=str(path))

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from scheduler.errors import InputError, ParameterError
-from simulator.catalogue import read_catalogue
 from simulator.models import misfits, plannable, read_models, with_models
 from simulator.request import IDEAL
 from traces.cluster import read_cluster
@@ -32,13 +31,14 @@ _LATE_S: Final = 365 * 86400.0
 
 
 def read_inputs(
-    request: SimulationRequest, learning: Mapping[str, LearningType]
+    request: SimulationRequest, learning: Mapping[str, LearningType], hardware: Hardware
 ) -> tuple[ThroughputTable, Cluster, Trace]:
     """Return the inputs; inputs given as values are returned as they are.
 
     Args:
         request: names the inputs.
         learning: the job types with a variable batch; the throughput table need not have them.
+        hardware: accelerators, for jobs that give their model.
 
     Raises:
         InputError: one is malformed or missing.
@@ -63,7 +63,6 @@ def read_inputs(
     if isinstance(cluster, str):
         cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
     models = {} if request.models is None else read_models(request.models)
-    catalogue = read_catalogue(request.hardware)
     if both := sorted(models.keys() & learning.keys()):
         raise InputError(
             f"job type '{both[0]}' is in {request.models} and in {request.batches}; take it out of "
@@ -78,12 +77,10 @@ def read_inputs(
             reference_worker_type=request.reference_worker_type,
             limit=request.limit,
             further_types={name: tuple(one.models) for name, one in learning.items()}
-            | dict.fromkeys(models, plannable(cluster, catalogue)),
+            | dict.fromkeys(models, plannable(cluster, hardware)),
         )
     trace = with_models(trace, models)
-    _check_worker_types(
-        request, throughputs, cluster, trace, learning=learning, catalogue=catalogue
-    )
+    _check_worker_types(request, throughputs, cluster, trace, learning=learning, hardware=hardware)
     return throughputs, cluster, trace
 
 
@@ -94,7 +91,7 @@ def _check_worker_types(
     trace: Trace,
     *,
     learning: Mapping[str, LearningType],
-    catalogue: Hardware,
+    hardware: Hardware,
 ) -> None:
     """Refuse worker types of which nothing is known.
 
@@ -105,13 +102,13 @@ def _check_worker_types(
     learned = chain(*(one.models for one in learning.values()))
     known = {*throughputs.worker_types, *learned}
     unknown = sorted(
-        set(cluster.type_names) - known - {*(plannable(cluster, catalogue) if planned else ())}
+        set(cluster.type_names) - known - {*(plannable(cluster, hardware) if planned else ())}
     )
     if not unknown:
         return
     also = "" if request.batches is None else " or the batch file"
     also += ", and models are not planned for it" if planned else ""
-    some = sorted({*known, *(catalogue.accelerators if planned else ())})
+    some = sorted({*known, *(hardware.accelerators if planned else ())})
     raise InputError(
         f"worker type '{unknown[0]}' of the cluster is not in the throughput table{also}; "
         f"it may be one of {', '.join(some)}"

@@ -35,6 +35,7 @@ from traces.tables.throughputs import read_throughputs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from planner.plans.hardware import Hardware
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughputs.throughput import ThroughputTable
     from simulator.progress import Progress
@@ -54,14 +55,19 @@ def simulate(
         LeaseholdError: the run cannot go on.
     """
     learning = {} if request.batches is None else read_learning(request.batches)
-    throughputs, cluster, trace = read_inputs(request, learning)
+    hardware = read_catalogue(request.hardware)
+    throughputs, cluster, trace = read_inputs(request, learning, hardware)
     throughputs = with_counts(throughputs, trace.scale_factors)
     result = _run(
-        request, progress, cluster=cluster, trace=trace, throughputs=throughputs, learning=learning
+        request,
+        progress,
+        cluster=cluster,
+        trace=trace,
+        throughputs=throughputs,
+        learning=learning,
+        hardware=hardware,
     )
-    remarks = remark_on_inputs(
-        trace, throughputs, cluster, read_catalogue(request.hardware), learning
-    )
+    remarks = remark_on_inputs(trace, throughputs, cluster, hardware, learning)
     return replace(result, warnings=(*result.warnings, *remarks))
 
 
@@ -73,11 +79,17 @@ def _run(
     trace: Trace,
     throughputs: ThroughputTable,
     learning: Mapping[str, LearningType],
+    hardware: Hardware,
 ) -> SimulationResult:
     if request.service is not None:
         check_jobs(trace.jobs, request.window)
         replay = _replay(
-            request, request.service, cluster=cluster, trace=trace, throughputs=throughputs
+            request,
+            request.service,
+            cluster=cluster,
+            trace=trace,
+            throughputs=throughputs,
+            hardware=hardware,
         )
         return replay.run(progress, until_s=request.until_s)
     failures = read_failures(request.failures)
@@ -111,7 +123,7 @@ def _run(
             "batch is chosen for workers of one type, so leave mixed_gangs out"
         )
     oracle = LearningSource(Oracle(throughputs), types) if types else Oracle(throughputs)
-    truth = MixedGangs(PlannedJobs(oracle, read_catalogue(request.hardware)))
+    truth = MixedGangs(PlannedJobs(oracle, hardware))
     shown = TableBuilder(Agnostic(truth) if request.agnostic else truth)
     table, believed = (
         builder.table(cluster, keys, space_sharing=request.space_sharing)
@@ -166,6 +178,7 @@ def _replay(
     cluster: Cluster,
     trace: Trace,
     throughputs: ThroughputTable,
+    hardware: Hardware,
 ) -> Replay:
     """Compose a replay of the service with its configuration."""
     jobs, nodes = {job.job_id for job in trace.jobs}, {node.name for node in cluster.nodes}
@@ -185,7 +198,7 @@ def _replay(
         projects=service.projects,
         orders=orders,
         sources=make_sources(service.sources),
-        hardware=read_catalogue(request.hardware),
+        hardware=hardware,
         seed=request.seed,
         window=request.window,
         record=request.record,

@@ -143,6 +143,7 @@ def check_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[st
     """Yield a line for every file that only the daemon reads and cannot use, with its origin."""
     for key, problem in (
         *_check_certificate(config.server),
+        *_check_hardware(config),
         *_check_token_file(config.server),
         *_check_authority(config.webhooks.ca_file),
     ):
@@ -348,6 +349,16 @@ def _url_problem(url: str) -> str:
     return ""
 
 
+def _check_hardware(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    if config.throughputs.hardware is not None:
+        from simulator.catalogue import read_catalogue  # noqa: PLC0415  it imports numpy
+
+        try:
+            read_catalogue(config.throughputs.hardware)
+        except InputError as error:
+            yield "throughputs.hardware", str(error)
+
+
 def _check_throughputs(config: ServerConfig) -> Iterator[tuple[str, str]]:
     path = config.throughputs.path
     if path is not None and path != _BUNDLED:
@@ -360,13 +371,6 @@ def _check_throughputs(config: ServerConfig) -> Iterator[tuple[str, str]]:
                 read_throughputs(path)
             except InputError as error:
                 yield "throughputs.path", str(error)
-    if config.throughputs.hardware is not None:
-        from simulator.catalogue import read_catalogue  # noqa: PLC0415  it imports numpy
-
-        try:
-            read_catalogue(config.throughputs.hardware)
-        except InputError as error:
-            yield "throughputs.hardware", str(error)
     if not config.throughputs.sources:
         return
     from planner.registry import make_sources  # noqa: PLC0415  it imports numpy

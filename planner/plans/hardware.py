@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -57,7 +58,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Hardware:
-    """Accelerators by name.
+    """Accelerators by name; equal if they have the same content.
 
     Args:
         accelerators: name -> accelerator.
@@ -70,6 +71,15 @@ class Hardware:
             for name, one in accelerators.items()
             for other in (*one.also, name)
         }
+
+        digest = hashlib.sha256(msgspec.json.encode(accelerators, order="sorted")).digest()
+        self._digest = int.from_bytes(digest[:8], "big", signed=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hardware) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
 
     def has(self, worker_type: str) -> bool:
         """Return whether there is an accelerator of that name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import yaml
 
@@ -66,3 +67,14 @@ def test_a_users_file_adds_and_replaces():
 def test_a_value_that_cannot_be_used_is_named(old, new, said):
     with pytest.raises(InputError, match=said):
         read_hardware(yaml.safe_load(MINE.replace(old, new)), place="mine.yaml")
+
+
+def test_catalogues_of_the_same_content_are_equal_so_that_found_plans_count_for_both():
+    own = {"npu": msgspec.to_builtins(read_hardware().find("a100"))}
+    first, second = (read_hardware(own, place="hardware.yaml") for _ in range(2))
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != read_hardware()
+    assert read_hardware({}, place="hardware.yaml") == read_hardware()
+    own["npu"]["memory_gb"] += 1
+    assert read_hardware(own, place="hardware.yaml") != first
