@@ -23,7 +23,7 @@ _MEGATRON_SHARES: Final = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def check_model(framework: str, training: Training | LayeredTraining) -> None:
-    """Check that a framework can train a model.
+    """Check that a framework can train a model in its precision.
 
     Raises:
         InputError: it cannot.
@@ -33,19 +33,46 @@ def check_model(framework: str, training: Training | LayeredTraining) -> None:
             "--format megatron needs a config.json: Megatron-LM builds transformers itself, and "
             "not from a list of layers"
         )
+    lacking = {"deepspeed": {"fp8"}, "torchtitan": {"fp16", "fp8"}}
+    if training.precision in lacking.get(framework, ()):
+        raise InputError(
+            f"--format {framework} knows no {training.precision}; plan for --precision bf16"
+        )
 
 
 def can_carry_out(framework: str, training: Training | LayeredTraining, plan: Plan) -> bool:
     """Return whether a framework can carry out a plan.
 
-    DeepSpeed has no interleaved schedule. With the optimiser on the host, Megatron-LM keeps the
-    gradients on the workers. Stages of unequal layers have no arguments.
+    Stages of unequal layers have no arguments. With the optimiser on the host, Megatron-LM keeps
+    the gradients on the workers.
     """
-    if framework == "megatron" and plan.offload:
+    if plan.pipeline > 1 and not isinstance(training, Training):
         return False
-    if framework == "deepspeed" and plan.chunks > 1:
-        return False
-    return isinstance(training, Training) or plan.pipeline == 1
+    if framework == "megatron":
+        return not plan.offload
+    if framework == "deepspeed":
+        return _can_deepspeed(plan)
+    return _can_torchtitan(training, plan)
+
+
+def _can_deepspeed(plan: Plan) -> bool:
+    """Return whether DeepSpeed can: it has no interleaved schedule, and its pipelines share none.
+
+    Its tensor parallelism goes with the stages of ZeRO up to 2.
+    """
+    return plan.chunks == 1 and (plan.tensor == 1 or (plan.pipeline == 1 and plan.zero < 3))
+
+
+def _can_torchtitan(training: Training | LayeredTraining, plan: Plan) -> bool:
+    """Return whether torchtitan can.
+
+    Copies that share nothing go with no other split, and one copy computes in full precision and
+    on the worker alone.
+    """
+    is_split = plan.tensor * plan.pipeline > 1
+    if plan.data > 1:
+        return plan.zero > 0 or not is_split
+    return not plan.offload and not (is_split and training.precision == "bf16")
 
 
 def write_arguments(
@@ -62,7 +89,7 @@ def write_arguments(
         A line of arguments for Megatron-LM, JSON for DeepSpeed, TOML for torchtitan.
     """
     if framework == "megatron":
-        return " ".join(_megatron(training, plan)), []
+        return " ".join(_megatron(training, plan)), _megatron_notes(plan)
     if framework == "deepspeed":
         return _deepspeed(training, plan)
     return _torchtitan(training, plan), []
@@ -89,10 +116,20 @@ def _megatron(training: Training | LayeredTraining, plan: Plan) -> list[str]:
     if plan.zero in _MEGATRON_SHARES:
         shared = _MEGATRON_SHARES[plan.zero]
         found.append(f"--use-megatron-fsdp --data-parallel-sharding-strategy {shared}")
-    precisions = {"fp16": "--fp16", "bf16": "--bf16", "fp8": "--bf16 --fp8-format hybrid"}
+        found.append("--ckpt-format fsdp_dtensor")
+    half = "--bf16 --grad-reduce-in-bf16"  # gradients of two bytes, as the plan counts
+    precisions = {"fp16": "--fp16", "bf16": half, "fp8": f"{half} --fp8-format hybrid"}
     if training.precision in precisions:
         found.append(precisions[training.precision])
     return found
+
+
+def _megatron_notes(plan: Plan) -> list[str]:
+    if plan.zero in _MEGATRON_SHARES:
+        return ["in the environment: leave CUDA_DEVICE_MAX_CONNECTIONS out"]
+    if plan.tensor > 1:
+        return ["in the environment: CUDA_DEVICE_MAX_CONNECTIONS=1, before Blackwell"]
+    return []
 
 
 def _deepspeed(training: Training | LayeredTraining, plan: Plan) -> tuple[str, list[str]]:
@@ -100,8 +137,9 @@ def _deepspeed(training: Training | LayeredTraining, plan: Plan) -> tuple[str, l
     if plan.offload:  # from stage 1 on, also of one worker
         sharing["stage"] = max(plan.zero, 2)
         sharing["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    found: dict[str, Any] = {
-        "train_batch_size": training.batch,
+    # Its product counts workers that share matrices as copies, unless they are told in code.
+    found: dict[str, Any] = {} if plan.tensor > 1 else {"train_batch_size": training.batch}
+    found |= {
         "train_micro_batch_size_per_gpu": plan.microbatch,
         "gradient_accumulation_steps": training.batch // plan.data // plan.microbatch,
         "zero_optimization": sharing,
@@ -132,7 +170,14 @@ def _torchtitan(training: Training | LayeredTraining, plan: Plan) -> str:
         "pipeline_parallel_degree": plan.pipeline,
     }
     if plan.pipeline > 1:
-        parallelism["pipeline_parallel_schedule"] = "Interleaved1F1B" if plan.chunks > 1 else "1F1B"
+        is_short = training.batch // plan.data // plan.microbatch < plan.pipeline
+        schedule = "GPipe" if is_short else "1F1B"
+        parallelism["pipeline_parallel_schedule"] = (
+            "Interleaved1F1B" if plan.chunks > 1 else schedule
+        )
+        # It counts embedding and head as a layer each otherwise.
+        parallelism["pipeline_parallel_first_stage_less_layers"] = 0
+        parallelism["pipeline_parallel_last_stage_less_layers"] = 0
         parallelism["pipeline_parallel_layers_per_stage"] = training.model.layers // (
             plan.pipeline * plan.chunks
         )
