@@ -21,6 +21,7 @@ from leasehold_testing.planning_data import (
     HARMONY_BEST,
     PTDP_CALIBRATING,
     PTDP_POINTS,
+    RUBICK_HARDWARE,
     RUBICK_POINTS,
     harmony_best_s,
     harmony_model,
@@ -31,6 +32,7 @@ from leasehold_testing.planning_data import (
     ptdp_model,
     ptdp_step,
     rubick_errors,
+    rubick_runs,
     sailor_choices,
     sailor_predictions,
     vtrain_losses,
@@ -155,6 +157,35 @@ def rubick(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def uncalibrated_errors(folder: Path) -> list[dict[str, Any]]:
+    """Return the errors with nothing calibrated on the source, as of `leasehold plan`."""
+    a100 = read_hardware().find("a100-80")
+    sources = {"vTrain, A100": (vtrain_steps(folder / "vtrain"), a100)}
+    for model in RUBICK_POINTS:
+        runs = rubick_runs(folder / "rubick", model, RUBICK_HARDWARE)
+        sources[f"Rubick {model}, A800"] = ([run.step for run in runs], RUBICK_HARDWARE)
+    logs = {
+        name: np.log(
+            predicted_steps(steps, uncalibrated(), hardware) / [one.step_s for one in steps]
+        )
+        for name, (steps, hardware) in sources.items()
+    }
+    layers = [pair for pair in sailor_predictions(folder / "sailor") if not pair[0].is_mixed]
+    logs["Sailor, measured layers, GH200"] = np.log(
+        [step_s / one.measured_s for one, step_s in layers]
+    )
+    return [
+        {
+            "source": name,
+            "steps": len(of_source),
+            "deviation_percent": 100 * float(np.sqrt(np.mean(of_source**2))),
+            "median_percent": 100 * float(np.median(np.abs(np.expm1(of_source)))),
+            "predicted_over_measured": float(np.exp(of_source.mean())),
+        }
+        for name, of_source in logs.items()
+    ]
+
+
 def harmony(folder: Path) -> list[dict[str, Any]]:
     """Return the best plans of Harmony's models, beside the authors' own predictions."""
     found = []
@@ -212,6 +243,7 @@ def main() -> int:
         "vTrain": vtrain(arguments.data / "vtrain"),
         "Sailor: errors in percent": sailor(arguments.data / "sailor"),
         "Rubick: errors in percent": rubick(arguments.data / "rubick"),
+        "Nothing calibrated": uncalibrated_errors(arguments.data),
         "Harmony: seconds of a step": harmony(arguments.data / "harmony"),
         "Ranking": ranking(),
     }

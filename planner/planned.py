@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughputs.ways import CatalogueKey
 
 _VERSION: Final = 1
-#: Standard deviation of the logarithm of a predicted throughput: without any measurement, and with
-#: some on the worker type.
-_PREDICTED: Final = 0.3
+#: Relative standard deviation of a predicted throughput if some were measured on the worker type.
 _CORRECTED: Final = 0.15
 #: Bytes of plans that are remembered, about, and those of a plan beside its text; most plans of a
 #: job's model; and planners.
@@ -57,12 +55,14 @@ class Found:
         plan: as JSON, for the environment of its job; empty if no plan fits.
         reason: why none fits; empty if one does.
         filled: part of the usable memory that it fills.
+        doubt: relative standard deviation of ``steps_per_s``.
     """
 
     steps_per_s: float
     plan: str
     reason: str
     filled: float = 0.0
+    doubt: float = 0.0
 
 
 class Planned:
@@ -187,7 +187,7 @@ class Planned:
         ratio = self._ratio(job_type, model, worker_type)
         return Estimate(
             steps_per_s=found.steps_per_s * (ratio or 1.0),
-            relative_deviation=_CORRECTED if ratio else _PREDICTED,
+            relative_deviation=min(_CORRECTED, found.doubt) if ratio else found.doubt,
             source=Source.ESTIMATED,
         )
 
@@ -319,7 +319,7 @@ def find_plan(model: str, hardware: Hardware, place: Place) -> Found:
     if not best.fits:
         return Found(0.0, "", best.reason)
     filled = sum(best.memory.values()) / usable_memory(hardware.find(worker_type))
-    return Found(1.0 / best.step_s, plan_text(best), "", filled)
+    return Found(1.0 / best.step_s, plan_text(best), "", filled, best.doubt)
 
 
 @lru_cache(maxsize=_PLANNERS)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 #: Part of a worker's memory that a plan may fill; the rest is lost to fragments.
 USABLE: Final = 0.94
+#: Relative standard deviation of a predicted time: from FLOPs and bytes, and from layers that were
+#: measured on such workers (``benchmarks/planning.py``, with nothing calibrated).
+PREDICTED: Final = 0.6
+FROM_LAYERS: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,11 @@ class BestPlan:
         """Whether it can run."""
         return not self.reason
 
+    @property
+    def doubt(self) -> float:
+        """Relative standard deviation of its time."""
+        return FROM_LAYERS if self.is_measured else PREDICTED
+
 
 def best_plan(
     training: Training,
@@ -99,8 +108,11 @@ def best_plan(
         per_node=hardware.per_node,
         has_host=hardware.host_gb_per_s > 0,
     )
+    is_there = len(plans) > 0
     if allows is not None:
         plans = Plans.of([plan for plan in plans if allows(plan)])
+    if is_there and not len(plans):
+        return BestPlan(worker_type=worker_type, workers=count, reason=_none_allowed(count))
     if not len(plans):
         reason = (
             f"{training.model.layers} layers, {training.model.key_value_heads} heads and a batch "
@@ -125,8 +137,9 @@ def best_layered_plan(
     worker_type, hardware = layered.worker_type, layered.hardware
     reason = layered.missing()
     staged = [] if reason else layered.enumerate(count, usable_memory(hardware))
-    if allows is not None:
+    if allows is not None and staged:
         staged = [one for one in staged if allows(one.plan)]
+        reason = "" if staged else _none_allowed(count)
     if not staged:
         reason = reason or layered.unsplittable(count)
         return BestPlan(worker_type=worker_type, workers=count, reason=reason)
@@ -143,6 +156,10 @@ def best_layered_plan(
         is_measured=layered.is_measured,
         **found,
     )
+
+
+def _none_allowed(count: int) -> str:
+    return f"none of the plans for {count} workers can be carried out so"
 
 
 def usable_memory(hardware: Accelerator) -> float:

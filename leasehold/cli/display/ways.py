@@ -75,6 +75,7 @@ def ways_table(
                 way.workers,
                 str(way.plan),
                 f"{1 / way.step_s:.3g}",
+                f"±{way.doubt:.0%}",
                 f"{tokens / way.step_s:,.0f}",
                 *(f"{_part(way, name):.0%}" for name in shown),
                 f"{sum(way.memory.values()) / 1e9:.1f}",
@@ -82,11 +83,13 @@ def ways_table(
             )
         )
     headings = (
-        *("type", ">workers", "plan", ">steps/s", f">{unit}/s"),
+        *("type", ">workers", "plan", ">steps/s", ">doubt", f">{unit}/s"),
         *(f">{_PARTS[name]}" for name in shown),
         *(">GB", f">USD/M {unit}"),
     )
-    return table(headings, rows, spare=(*(_PARTS[name] for name in shown[::-1]), f"USD/M {unit}"))
+    return table(
+        headings, rows, spare=(*(_PARTS[name] for name in shown[::-1]), "doubt", f"USD/M {unit}")
+    )
 
 
 def _part(way: BestPlan, name: str) -> float:
@@ -143,6 +146,7 @@ def to_json(
                 "stages": list(way.stages),
                 "is_measured": way.is_measured,
                 "steps_per_s": 1 / way.step_s,
+                "doubt": way.doubt,
                 "parts_s": dict(way.parts),
                 "memory_bytes": dict(way.memory),
                 "host_memory_bytes": way.host_memory,

@@ -272,12 +272,15 @@ def test_a_plan_is_printed_for_a_framework(plan):
     ran = plan(*common, 16, "--format", "deepspeed")
     assert json.loads(ran.out)["train_batch_size"] == 64
     assert "num_stages=" in ran.err
-    ran = plan(*common, "8,16", "--format", "torchtitan")
+    ran = plan(*common, "8,16", "--format", "torchtitan", "--precision", "bf16")
     assert ran.code == 2
     assert "2 ways fit; name one, such as --cluster a100:16 --workers 16" in ran.err
     ran = plan(*common, 16, "--format", "horovod")
     assert ran.code == 2
     assert "--format is 'horovod'; it may be megatron, deepspeed, torchtitan" in ran.err
+    ran = plan(*common, 16, "--format", "torchtitan")
+    assert ran.code == 2
+    assert "--format torchtitan knows no fp16; plan for --precision bf16" in ran.err
     ran = plan(*common, 16, "--format", "megatron", "--json")
     assert ran.code == 2
     ran = plan(LLAMA, "--cluster", "t4:1", "--batch", 64, "--format", "deepspeed")
