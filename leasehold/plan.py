@@ -1,7 +1,8 @@
 """The plan of a job: how its model is split over its workers.
 
 The scheduler puts the plan of each lease into LEASEHOLD_PLAN; ``leasehold.torch.apply`` carries it
-out. Standard library only.
+out. Standard library only: jobs have no planner, so the fields of ``planner.plans.plan.Plan`` stand
+here, too, and a test compares them.
 """
 
 from __future__ import annotations

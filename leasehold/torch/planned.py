@@ -256,6 +256,8 @@ class PlannedModel:
         Raises:
             ValueError: they do not; the message names the parameter.
         """
+        if not self._unchecked:
+            return
         torch, group = self._torch, self._mesh.get_group("tensor")
         dist, found = torch.distributed, dict(self.module.named_parameters())
         for name in self._unchecked.copy():
@@ -533,10 +535,10 @@ def _check(
             "they share: tensor={'*.query': 'columns', '*.out': 'rows'}"
         )
     shared = _find_shared(model, tensor)
+    if plan.tensor == 1:
+        return {}
     owners = _owners(model.named_modules())
     for name, (module, share) in shared.items():
-        if plan.tensor == 1:
-            break
         _check_share(torch, name, module, share, plan.tensor)
         if len(owners[id(module.weight)]) > 1:
             raise ValueError(
@@ -545,7 +547,7 @@ def _check(
             )
     return {
         module: _style(torch, module, share, is_last=module is layers[-1][1])
-        for module, share in (shared.values() if plan.tensor > 1 else ())
+        for module, share in shared.values()
     }
 
 
