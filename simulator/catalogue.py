@@ -21,4 +21,5 @@ def read_catalogue(path: str | os.PathLike[str] | None) -> Hardware:
     """
     if path is None:
         return read_hardware()
-    return read_hardware(read_yaml(path) or {}, place=str(path))
+    own = read_yaml(path)
+    return read_hardware({} if own is None else own, place=str(path))

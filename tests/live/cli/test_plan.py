@@ -283,6 +283,7 @@ def test_a_plan_is_printed_for_a_framework(plan):
     assert "--format torchtitan knows no fp16; plan for --precision bf16" in ran.err
     ran = plan(*common, 16, "--format", "megatron", "--json")
     assert ran.code == 2
+    assert "--format has a form of its own; leave out --json" in ran.err
     ran = plan(LLAMA, "--cluster", "t4:1", "--batch", 64, "--format", "deepspeed")
     assert (ran.code, ran.out) == (6, "")
     assert "too much" in ran.err
