@@ -68,7 +68,9 @@ def page(path: str, view: View, *, role: Role = Role.VIEWER, everywhere: bool = 
 
     async def serve(request: Request) -> Response:
         try:
-            return await view(request, await access(request))
+            principal = await access(request)
+            await context_of(request).service.until_calm()
+            return await view(request, principal)
         except Exception as error:  # noqa: BLE001 - every error has a page
             return error_page(request, error)
 

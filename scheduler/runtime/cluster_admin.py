@@ -142,7 +142,8 @@ class ClusterAdmin:
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return every project that has limits or active jobs, by name."""
-        return state_views.project_views(self._view, now_s=self._clock.now_s())
+        view = self._view
+        return state_views.project_views(view, self._look(view), now_s=self._clock.now_s())
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""

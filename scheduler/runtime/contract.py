@@ -402,6 +402,10 @@ class SchedulerService(Jobs, Outputs, ClusterService, Agents, Protocol):
         """Return the daemon's health."""
         ...
 
+    async def until_calm(self) -> None:
+        """Wait while the scheduler is busy, so that a reader does not slow a round."""
+        ...
+
     async def note(
         self, kind: str, subject_kind: str, subject: str, *, actor: str, data: Mapping[str, Any]
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from dataclasses import replace
@@ -102,6 +103,8 @@ STANDS_BY = "another scheduler leads"
 LOOKS = "no scheduler is known to lead; this one does in a while if none shows itself"
 #: The wait between two tries to lead with a clock that is behind the stored entries.
 CLOCK_AGAIN_S = 5.0
+#: The longest wait of a reader for the end of a turn.
+CALM_S: Final = 0.5
 _NOT_READY = frozenset({STARTING, RECOVERING})
 #: Most jobs of one decision on a submission.
 _PIECE: Final = 250
@@ -324,6 +327,13 @@ class LiveService(ClusterAdmin):
         if self._glance is None or not self._glance.shows(view):
             self._glance = WaitingJobs(view)
         return self._glance
+
+    async def until_calm(self) -> None:
+        """Wait while a turn is taken, but not for long."""
+        if self._driver is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CALM_S):
+                    await self._driver.until_published()
 
     async def until_turned(self) -> None:
         """Wait until this process begins or ceases to lead."""

@@ -24,7 +24,7 @@ from scheduler.domain.facts.troubles import REFUSED, REMEDIES, trouble_of
 from scheduler.domain.jobs.job import JobStatus
 from scheduler.domain.lease_life import RevokeReason
 from scheduler.engine.tables.jobs import HELD, NONE
-from scheduler.views.dues import Fairness, fairness_of
+from scheduler.views.dues import Dues, Fairness, dues_of_projects, fairness_of
 from scheduler.views.explain_protection import (
     goes_on,
     kept_by_others,
@@ -143,6 +143,11 @@ class WaitingJobs:
     def fairness(self) -> Fairness:
         """The fairness of the engine's jobs, relative to a 1/n share."""
         return fairness_of(self._view)
+
+    @cached_property
+    def dues(self) -> Mapping[str, Dues]:
+        """The dues of each project with jobs that the engine knows."""
+        return dues_of_projects(self._view, self.fairness)
 
     @cached_property
     def _room(self) -> Room:

@@ -250,6 +250,11 @@ class Metrics:
             "Wall-clock seconds of a round's turn: plan, commit and dispatch.",
             _QUICK_S,
         )
+        self._round_wait = self._histogram(
+            "round_wait_seconds",
+            "Part of a round's turn in which it waits for its commit, a processor or requests.",
+            _QUICK_S,
+        )
         self._commit = self._histogram(
             "commit_seconds",
             "Wall-clock seconds of a journal commit.",
@@ -457,9 +462,15 @@ class Metrics:
         """Count running jobs that were preempted for another one."""
         self._preemptions.inc(jobs)
 
-    def round_done(self, seconds: float) -> None:
-        """Note how long a round's turn took, from its plan to the dispatch of what follows."""
+    def round_done(self, seconds: float, *, waited_s: float) -> None:
+        """Note how long a round's turn took, from its plan to the dispatch of what follows.
+
+        Args:
+            seconds: of the turn.
+            waited_s: the part of it in which it computed nothing.
+        """
         self._round.observe(seconds)
+        self._round_wait.observe(max(waited_s, 0.0))
 
     def launched(self, phases: Mapping[str, float]) -> None:
         """Note the seconds of the phases of a launch."""

@@ -20,8 +20,6 @@ from scheduler.domain.throughputs.ways import CatalogueKey
 from scheduler.engine.state.preemption_protection import WORTH_TELLING
 from scheduler.views.dues import (
     allocation_shares,
-    dues_of_projects,
-    fairness_of,
     received_shares,
     shares_of_jobs,
 )
@@ -304,7 +302,9 @@ def _known(figure: float) -> float | None:
     return None if math.isnan(figure) else round(figure, 6)
 
 
-def project_views(view: PublishedState, *, now_s: float) -> tuple[ProjectView, ...]:
+def project_views(
+    view: PublishedState, glance: WaitingJobs, *, now_s: float
+) -> tuple[ProjectView, ...]:
     """Return every project that has limits or active jobs, by name."""
     running: Counter[str] = Counter()
     for live in view.leases.by_id.values():
@@ -312,7 +312,6 @@ def project_views(view: PublishedState, *, now_s: float) -> tuple[ProjectView, .
         if record is not None:
             running[record.project] += len(live.lease.workers)
     jobs, shares, budgets = view.jobs, fair_shares(view), budgets_of(view, now_s=now_s)
-    dues = dues_of_projects(view, fairness_of(view))
     names = sorted({*jobs.limits, *(name for name, count in jobs.active.items() if count)})
     return tuple(
         ProjectView(
@@ -323,7 +322,7 @@ def project_views(view: PublishedState, *, now_s: float) -> tuple[ProjectView, .
             usage_worker_s=shares[name].usage_worker_s if name in shares else None,
             effective_weight=shares[name].effective_weight if name in shares else None,
             budget=budgets.get(name),
-            dues=dues.get(name),
+            dues=glance.dues.get(name),
         )
         for name in names
     )
@@ -424,6 +423,6 @@ def update_gauges(
     if proven is not None:
         metrics.set_round_gap(proven.gap, proven.fluid_gap)
     metrics.set_budgets({name: one.part for name, one in budgets_of(view, now_s=now_s).items()})
-    metrics.set_dues(dues_of_projects(view, glance.fairness))
+    metrics.set_dues(glance.dues)
     metrics.set_reservations(reservation_views(view))
     metrics.set_policy_failing(bool(view.policy.last_failure))

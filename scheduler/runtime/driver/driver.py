@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,10 @@ class Driver:
             raise NotLeadingError
         return self.control.copied()
 
+    async def until_published(self) -> None:
+        """Wait for the end of the current turn."""
+        await self._published.wait()
+
     @property
     def view(self) -> PublishedState:
         """The published state."""
@@ -284,15 +289,17 @@ class Driver:
                 heard, self._heard = self._heard, {}
                 self.control.take(transaction, NodesHeard(heard_s=heard))
             answers = await self._take_in(transaction, told)
-            began_s = self._metrics.clock()
+            began_s, cpu_s = self._metrics.clock(), time.thread_time()
             decision = self.control.decide(transaction)
+            cpu_s = time.thread_time() - cpu_s
             for warning in decision.warnings:
                 _log.warning("%s", warning)
             head = await self._commit(self._entry(decision)) if decision.is_stored else None
+            waited_s = self._metrics.clock() - began_s - cpu_s
             # Nodes act on a published decision, so it must be committed before.
             self.control.publish(decision)
             self._published.set()
-            self._perform(decision, head, began_s=began_s)
+            self._perform(decision, head, began_s=began_s, waited_s=waited_s)
         except (StaleLeaderError, SequenceError, StoreVersionError):
             answer_abandoned(told, self._gone)
             raise
@@ -434,7 +441,9 @@ class Driver:
                 return head
         return self._store.commit(entry, token=self.view.term)
 
-    def _perform(self, decision: Decision, head: Head | None, *, began_s: float) -> None:
+    def _perform(
+        self, decision: Decision, head: Head | None, *, began_s: float, waited_s: float
+    ) -> None:
         """Perform a decision that is stored."""
         if self.log is not None:
             self.log.extend(decision.commands)
@@ -453,7 +462,7 @@ class Driver:
         if self._entries_since_snapshot >= self._settings.snapshot_entries:
             self.write_snapshot_soon()
         if decision.is_new_round:
-            self._metrics.round_done(self._metrics.clock() - began_s)
+            self._metrics.round_done(self._metrics.clock() - began_s, waited_s=waited_s)
         self._count(decision)
 
     def _count(self, decision: Decision) -> None:

@@ -167,6 +167,9 @@ def test_the_time_line_has_past_present_and_planned_leases(daemon: Any) -> None:
     page = browser.get("/rounds")
     bars = re.findall(r'class="(ended|running|planned)"><title>([\w-]+):', page.text)
     assert bars == [("ended", done), ("running", held), ("planned", held)]
+    (ends,) = re.findall(r'<defs><g id="round-ends">(.*?)</g></defs>', page.text)
+    assert len(re.findall(r'<line x1="[\d.]+%"', ends)) == 10
+    assert page.text.count('href="#round-ends"') == page.text.count('class="row"') == 1
     assert [row[:3] for row in cells(page, "Leases")] == [
         [held, "1", "2 x v100"],
         [done, "1", "1 x v100"],

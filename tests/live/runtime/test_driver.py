@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import re
+import time
 from functools import partial
 
 import pytest
@@ -422,5 +424,59 @@ def test_a_refusal_waits_for_the_commit_of_what_it_tells(live):
         assert calls[1].exception() is None
         for call, said in ((calls[0], "there is no"), (calls[2], "exists already")):
             assert said in str(call.exception())
+
+    live(story)
+
+
+@pytest.mark.parametrize("patience_s", [60.0, 0.0])
+def test_a_reader_waits_for_the_end_of_a_turn_but_not_for_long(live, monkeypatch, patience_s):
+    monkeypatch.setattr("scheduler.runtime.service.CALM_S", patience_s)
+
+    async def story(stage):
+        await stage.service.until_calm()  # no turn: no wait
+        readers, waited = [], []
+
+        def fault_of(_entry):
+            readers[:] = readers or [asyncio.ensure_future(stage.service.until_calm())]
+            waited.append(not readers[0].done())
+            away = len(waited) < 4 if patience_s else waited[-1]
+            return Fault.AWAY_BEFORE if away else None
+
+        stage.store.fault_of = fault_of
+        await stage.job()
+        await readers[0]
+        assert len(waited) >= 4 if patience_s else not waited[-1]
+        assert waited[:4] == [True] * 4 if patience_s else waited[0]
+
+    live(story)
+
+
+def test_the_wait_of_a_round_is_that_for_its_commit(live):
+    async def story(stage):
+        clock_s = [0.0]
+
+        def fault_of(_entry):
+            clock_s[0] += 5.0
+
+        stage.store.fault_of = fault_of
+        stage.driver._metrics.clock = lambda: clock_s[0]
+        decide = stage.control.decide
+
+        def slowly(transaction):
+            began_s = time.thread_time()
+            while time.thread_time() < began_s + 0.01:
+                pass
+            clock_s[0] += time.thread_time() - began_s
+            return decide(transaction)
+
+        stage.control.decide = slowly
+        await stage.job()
+        found = stage.service.metrics().decode()
+        turn_s, wait_s = (
+            float(re.search(rf"leasehold_round_{name}_sum (.*)", found)[1])
+            for name in ("seconds", "wait_seconds")
+        )
+        assert turn_s > 5.009
+        assert wait_s == pytest.approx(5.0, abs=0.1)
 
     live(story)

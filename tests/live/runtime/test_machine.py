@@ -93,7 +93,7 @@ class Play:
         assert picture(view) == self.stage.published, "seen before it was committed"
         for look in (state_views.node_views, state_views.allocation_view):
             look(view)
-        state_views.project_views(view, now_s=view.engine.now_s)
+        state_views.project_views(view, WaitingJobs(view), now_s=view.engine.now_s)
         state_views.lease_views(view, now_s=view.engine.now_s)
         glance = WaitingJobs(view)
         if self.glance is None or not self.glance.shows(view):

@@ -72,7 +72,7 @@ def test_leases_rounds_and_solves():
     metrics.lease_ended("released")
     metrics.set_round(9)
     metrics.set_deviation(mean=0.25, largest=0.75)
-    metrics.round_done(0.2)
+    metrics.round_done(0.2, waited_s=0.05)
     metrics.committed(0.002)
     metrics.solved(1.5)
     metrics.solve_failed()
@@ -85,6 +85,7 @@ def test_leases_rounds_and_solves():
     assert found["deviation_rounds", "mean"] == 0.25
     assert found["deviation_rounds", "max"] == 0.75
     assert found["round_seconds_sum",] == 0.2
+    assert found["round_wait_seconds_sum",] == 0.05
     assert found["commit_seconds_count",] == 1
     assert found["solve_seconds_sum",] == 1.5
     assert found["solve_failures_total",] == 1

@@ -95,6 +95,7 @@ class FakeService(FakeSettings):
         self.workers = workers
         self.leading, self.ready, self.reason = True, True, ""  #: of the last action
         self.reports: list[tuple[NodeReport, str, str]] = []
+        self.readers = 0  #: which have waited for the end of a turn
         self.enrolled = False  #: whether the last report was of an enrolled agent
         self.approved: dict[str, dict[str, int]] = {}
         self.wanted: dict[str, Desired] = {}
@@ -477,6 +478,10 @@ class FakeService(FakeSettings):
         self.reports.append((report, address, version))
 
     # -- the rest ---------------------------------------------------------------------------------
+
+    async def until_calm(self) -> None:
+        """Count the reader."""
+        self.readers += 1
 
     def health(self) -> Health:
         """Say how it is."""
