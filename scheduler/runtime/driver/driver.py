@@ -119,6 +119,9 @@ class Driver:
         #: set while control has no unpublished decision.
         self._published = asyncio.Event()
         self._published.set()
+        #: set while no new round is being stored.
+        self._calm = asyncio.Event()
+        self._calm.set()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
@@ -193,9 +196,10 @@ class Driver:
             raise NotLeadingError
         return self.control.copied()
 
-    async def until_published(self) -> None:
-        """Wait for the end of the current turn."""
-        await self._published.wait()
+    async def until_calm(self) -> None:
+        """Wait while a new round is stored."""
+        while not self._calm.is_set():
+            await self._calm.wait()
 
     @property
     def view(self) -> PublishedState:
@@ -234,6 +238,7 @@ class Driver:
         """Take in no more facts, and answer all waiting callers."""
         self._closed = True
         self._published.set()
+        self._calm.set()
         left = (*self._told, *(told for _, told in self._patient), *self._suspects)
         answer_abandoned(left, self._gone)
         for queue in (self._told, self._patient, self._suspects):
@@ -292,6 +297,8 @@ class Driver:
             began_s, cpu_s = self._metrics.clock(), time.thread_time()
             decision = self.control.decide(transaction)
             cpu_s = time.thread_time() - cpu_s
+            if decision.is_new_round:
+                self._calm.clear()
             for warning in decision.warnings:
                 _log.warning("%s", warning)
             head = await self._commit(self._entry(decision)) if decision.is_stored else None
@@ -299,6 +306,7 @@ class Driver:
             # Nodes act on a published decision, so it must be committed before.
             self.control.publish(decision)
             self._published.set()
+            self._calm.set()
             self._perform(decision, head, began_s=began_s, waited_s=waited_s)
         except (StaleLeaderError, SequenceError, StoreVersionError):
             answer_abandoned(told, self._gone)

@@ -429,14 +429,15 @@ def test_a_refusal_waits_for_the_commit_of_what_it_tells(live):
 
 
 @pytest.mark.parametrize("patience_s", [60.0, 0.0])
-def test_a_reader_waits_for_the_end_of_a_turn_but_not_for_long(live, monkeypatch, patience_s):
+def test_a_reader_waits_while_a_new_round_is_stored_but_not_for_long(live, monkeypatch, patience_s):
     monkeypatch.setattr("scheduler.runtime.service.CALM_S", patience_s)
 
     async def story(stage):
-        await stage.service.until_calm()  # no turn: no wait
         readers, waited = [], []
 
-        def fault_of(_entry):
+        def fault_of(entry):
+            if not any(row.ended_s is None for row in entry.projections.attempts):
+                return None
             readers[:] = readers or [asyncio.ensure_future(stage.service.until_calm())]
             waited.append(not readers[0].done())
             away = len(waited) < 4 if patience_s else waited[-1]
@@ -447,6 +448,24 @@ def test_a_reader_waits_for_the_end_of_a_turn_but_not_for_long(live, monkeypatch
         await readers[0]
         assert len(waited) >= 4 if patience_s else not waited[-1]
         assert waited[:4] == [True] * 4 if patience_s else waited[0]
+
+    live(story)
+
+
+def test_a_reader_does_not_wait_for_other_turns(live, monkeypatch):
+    monkeypatch.setattr("scheduler.runtime.service.CALM_S", 60.0)
+
+    async def story(stage):
+        readers = []
+
+        def fault_of(_entry):
+            readers[:] = readers or [asyncio.ensure_future(stage.service.until_calm())]
+            return None if readers[0].done() else Fault.AWAY_BEFORE
+
+        stage.store.fault_of = fault_of
+        call = stage.driver.tell(work(lambda turn: turn.record_event("x", "y", "z")))
+        await asyncio.wait_for(stage.do(call), 30.0)
+        assert readers[0].done()
 
     live(story)
 

@@ -95,7 +95,7 @@ class FakeService(FakeSettings):
         self.workers = workers
         self.leading, self.ready, self.reason = True, True, ""  #: of the last action
         self.reports: list[tuple[NodeReport, str, str]] = []
-        self.readers = 0  #: which have waited for the end of a turn
+        self.readers = 0  #: how many asked to wait for a new round
         self.enrolled = False  #: whether the last report was of an enrolled agent
         self.approved: dict[str, dict[str, int]] = {}
         self.wanted: dict[str, Desired] = {}
