@@ -4,7 +4,7 @@ Starts a real `leasehold serve` with finished jobs in its store, and light agent
 that report over HTTP while jobs come and go. A view is asked for whole, and as the part that an
 open page fetches again, which counts compressed. Open pages follow `/changes` and fetch their part
 at each change. Rounds with and without them alternate, so that both meet the same machine. Rounds
-differ in what they decide, by five times: pages slow them by what the waits in their turns grow.
+differ in what they decide, by five times. So the ratio compares only the waits in their turns.
 
 Usage: python benchmarks/page.py [--store sqlite|postgresql] [--pages N] [--json]
 """
@@ -163,13 +163,13 @@ async def compare(
         await asyncio.gather(*desks, return_exceptions=True)
     found = {
         name: {
-            "round_ms": round(1e3 * statistics.mean(turn for turn, _, _ in found), 1),
-            "wait_ms": round(1e3 * statistics.mean(wait for _, wait, _ in found), 1),
-            "cpu_s_per_round": round(statistics.mean(cpu for _, _, cpu in found), 2),
+            "round_ms": round(1e3 * statistics.mean(turn for turn, _, _ in passes), 1),
+            "wait_ms": round(1e3 * statistics.mean(wait for _, wait, _ in passes), 1),
+            "cpu_s_per_round": round(statistics.mean(cpu for _, _, cpu in passes), 2),
         }
-        for name, found in turns.items()
+        for name, passes in turns.items()
     }
-    own_s = statistics.mean(turn - wait for found in turns.values() for turn, wait, _ in found)
+    own_s = statistics.mean(turn - wait for passes in turns.values() for turn, wait, _ in passes)
     ratios = [
         (own_s + after[1]) / (own_s + before[1])
         for before, after in zip(*turns.values(), strict=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Least and longest time between two words of a stream: steps and use change without events.
 LEAST_S: Final = 2.0
 LONGEST_S: Final = 5.0
-#: Most of a random time that is added to the least, so that open pages do not ask all at once.
+#: Most of a random pause before a word, so that open pages do not ask all at once.
 SPREAD_S: Final = 2.0
 _HEADERS: Final = {"x-accel-buffering": "no"}
 
@@ -41,11 +41,12 @@ async def _words(context: Context, principal: Principal) -> AsyncGenerator[bytes
     known = (await in_thread(context.store.head)).event_id
     while context.serves(principal):
         yield b"event: change\ndata: %d\n\n" % known
-        pause_s = LEAST_S + random.uniform(0.0, SPREAD_S)  # noqa: S311 - no secret
-        await context.unless_stopping(asyncio.sleep(pause_s), principal)
-        waiting = context.service.wait_for_history(known, wait_s=LONGEST_S - pause_s)
+        await context.unless_stopping(asyncio.sleep(LEAST_S), principal)
+        waiting = context.service.wait_for_history(known, wait_s=LONGEST_S - SPREAD_S - LEAST_S)
         newest = await context.unless_stopping(waiting, principal)
         known = known if newest is None else newest
+        pause_s = random.uniform(0.0, SPREAD_S)  # noqa: S311 - no secret
+        await context.unless_stopping(asyncio.sleep(pause_s), principal)
 
 
 ROUTES: Final = (page("/changes", follow_changes),)

@@ -252,7 +252,7 @@ class Metrics:
         )
         self._round_wait = self._histogram(
             "round_wait_seconds",
-            "Part of a round's turn in which it waits for its commit, a processor or requests.",
+            "Part of a round's turn outside its decision: the commit, and waits for a processor.",
             _QUICK_S,
         )
         self._commit = self._histogram(
@@ -467,7 +467,7 @@ class Metrics:
 
         Args:
             seconds: of the turn.
-            waited_s: the part of it in which it computed nothing.
+            waited_s: the part of it for the commit, and for waits for a processor.
         """
         self._round.observe(seconds)
         self._round_wait.observe(max(waited_s, 0.0))

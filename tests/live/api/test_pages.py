@@ -553,7 +553,7 @@ def test_a_part_of_a_page_is_the_same_without_its_frame(daemon: Any) -> None:
         assert part.text.strip() in browser.get(path).text
 
 
-def test_a_page_waits_for_the_end_of_a_turn_and_a_program_does_not(daemon: Any) -> None:
+def test_a_page_asks_to_wait_for_a_new_round_and_a_program_does_not(daemon: Any) -> None:
     daemon.caller("admin").submit()
     browser = daemon.browser("viewer")
     paths = ("/jobs", "/jobs/job-1", "/cluster", "/events", "/rounds", "/fairness", "/usage")
