@@ -359,6 +359,13 @@ class Control:
         return self.state.asked
 
     @property
+    def round_due_s(self) -> float:
+        """When the next round is due to be planned; infinity if no round is going on."""
+        engine = self.state.engine
+        end_s = math.inf if engine.round_end_s is None else engine.round_end_s
+        return end_s - engine.settings.plan_lead_s
+
+    @property
     def next_due_s(self) -> float:
         """When the next timer or time limit is due; infinity without any."""
         timer_s = min(self.state.leases.timers.values(), default=math.inf)

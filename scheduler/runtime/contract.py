@@ -403,7 +403,7 @@ class SchedulerService(Jobs, Outputs, ClusterService, Agents, Protocol):
         ...
 
     async def until_calm(self) -> None:
-        """Wait while a new round is stored, but not for long: readers slow it."""
+        """Wait while a new round is due or stored, but not for long: readers slow it."""
         ...
 
     async def note(

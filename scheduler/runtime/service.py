@@ -103,7 +103,7 @@ STANDS_BY = "another scheduler leads"
 LOOKS = "no scheduler is known to lead; this one does in a while if none shows itself"
 #: The wait between two tries to lead with a clock that is behind the stored entries.
 CLOCK_AGAIN_S = 5.0
-#: The longest wait of a reader while a new round is stored.
+#: The longest wait of a reader for a new round.
 CALM_S: Final = 0.5
 _NOT_READY = frozenset({STARTING, RECOVERING})
 #: Most jobs of one decision on a submission.
@@ -329,7 +329,7 @@ class LiveService(ClusterAdmin):
         return self._glance
 
     async def until_calm(self) -> None:
-        """Wait while a new round is stored, but not for long."""
+        """Wait while a new round is due or stored, but not for long."""
         if self._driver is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CALM_S):

@@ -247,12 +247,12 @@ class Metrics:
     def _make_durations(self) -> None:
         self._round = self._histogram(
             "round_seconds",
-            "Wall-clock seconds of a round's turn: plan, commit and dispatch.",
+            "Wall-clock seconds from when a round can be planned to its dispatch, commit included.",
             _QUICK_S,
         )
         self._round_wait = self._histogram(
             "round_wait_seconds",
-            "Part of a round's turn outside its decision: the commit, and waits for a processor.",
+            "Part of it without computing: a late start, waits for a processor, and the commit.",
             _QUICK_S,
         )
         self._commit = self._histogram(
@@ -463,11 +463,11 @@ class Metrics:
         self._preemptions.inc(jobs)
 
     def round_done(self, seconds: float, *, waited_s: float) -> None:
-        """Note how long a round's turn took, from its plan to the dispatch of what follows.
+        """Note how long a round took, from when it could be planned to the dispatch of its leases.
 
         Args:
-            seconds: of the turn.
-            waited_s: the part of it for the commit, and for waits for a processor.
+            seconds: that it took.
+            waited_s: the part of it for a late start, for waits for a processor and the commit.
         """
         self._round.observe(seconds)
         self._round_wait.observe(max(waited_s, 0.0))

@@ -64,6 +64,8 @@ REFUSE_AFTER_S, ANSWER_AFTER_S = 2.0, 10.0
 #: thousand nodes report thousands of ended leases. A user that submits a job should not have to
 #: wait until all of that is committed.
 FACTS_PER_TURN, PATIENT_PER_TURN = 2000, 100
+#: Readers wait from this long before a new round, so that it begins on time: a page takes so long.
+CALM_BEFORE_S = 0.1
 #: How long a turn may take in facts before other tasks run.
 FACTS_SLICE_S = 0.005
 
@@ -119,9 +121,11 @@ class Driver:
         #: set while control has no unpublished decision.
         self._published = asyncio.Event()
         self._published.set()
-        #: set while no new round is being stored.
+        #: cleared shortly before a new round, until it is stored.
         self._calm = asyncio.Event()
         self._calm.set()
+        #: when the policy last answered, or this driver was made.
+        self._answered_s = clock.now_s()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
@@ -197,9 +201,16 @@ class Driver:
         return self.control.copied()
 
     async def until_calm(self) -> None:
-        """Wait while a new round is stored."""
-        while not self._calm.is_set():
+        """Wait from shortly before a new round until that is stored."""
+        while self._is_round_near() or not self._calm.is_set():
+            self._calm.clear()
             await self._calm.wait()
+
+    def _is_round_near(self) -> bool:
+        """Return whether the next round is planned soon; not while the policy is asked."""
+        if self._closed or self.control.question is not None:
+            return False
+        return self.control.round_due_s < self._clock.now_s() + CALM_BEFORE_S
 
     @property
     def view(self) -> PublishedState:
@@ -288,15 +299,16 @@ class Driver:
         """
         told = self._in_turn = self._next_facts()
         self._published.clear()
+        began_s = self._metrics.clock() - self._late_s()
         transaction = self.control.transaction(self._clock.now_s(), self._clock.wall_s())
         try:
             if self._heard:
                 heard, self._heard = self._heard, {}
                 self.control.take(transaction, NodesHeard(heard_s=heard))
-            answers = await self._take_in(transaction, told)
-            began_s, cpu_s = self._metrics.clock(), time.thread_time()
+            answers, cpu_s = await self._take_in(transaction, told)
+            cpu_s -= time.thread_time()
             decision = self.control.decide(transaction)
-            cpu_s = time.thread_time() - cpu_s
+            cpu_s += time.thread_time()
             if decision.is_new_round:
                 self._calm.clear()
             for warning in decision.warnings:
@@ -326,6 +338,11 @@ class Driver:
             else:
                 future.set_exception(answered.error)
 
+    def _late_s(self) -> float:
+        """Return for how long the next round could have been planned: due, and answered for."""
+        able_s = max(self.control.round_due_s, self._answered_s)
+        return max(self._clock.now_s() - able_s, 0.0)
+
     def _next_facts(self) -> list[Told]:
         if self._suspects:
             return [self._suspects.popleft()]
@@ -354,18 +371,21 @@ class Driver:
 
     async def _take_in(
         self, transaction: Transaction, told: Sequence[Told]
-    ) -> list[tuple[asyncio.Future[object], Answered]]:
-        """Take in facts, with pauses for other tasks, and return the futures with their answers.
+    ) -> tuple[list[tuple[asyncio.Future[object], Answered]], float]:
+        """Take in facts, with pauses for other tasks.
 
-        A refused fact is answered at once if the refusal shows only stored state. After facts
+        Returns the futures with their answers, and the processor time that was used. A refused fact is answered at once if the refusal shows only stored state. After facts
         that change something it waits for the commit.
         """
         answers = []
         stopwatch_s = self._metrics.clock
         until_s = stopwatch_s() + FACTS_SLICE_S
+        cpu_s = -time.thread_time()
         for fact, future in told:
             if stopwatch_s() > until_s:
+                cpu_s += time.thread_time()
                 await asyncio.sleep(0)
+                cpu_s -= time.thread_time()
                 until_s = stopwatch_s() + FACTS_SLICE_S
             self.control.take(transaction, fact)
             answered = transaction.answers[-1]
@@ -373,7 +393,7 @@ class Driver:
                 answers.append((future, answered))
             elif not future.done():
                 future.set_exception(answered.error)
-        return answers
+        return answers, cpu_s + time.thread_time()
 
     def _entry(self, decision: Decision) -> Entry:
         return Entry(
@@ -521,6 +541,7 @@ class Driver:
             _log.warning("policy '%s' gave no answer: %s", policy.name, error)
         else:
             self._metrics.solved(answer.solve_s)
+        self._answered_s = self._clock.now_s()
         self.soon(
             AllocationAnswered(policy=policy, question=question, answer=answer, failure=failure)
         )

@@ -31,7 +31,7 @@ from scheduler.errors import (
     UnknownPolicyError,
 )
 from scheduler.operator_settings import LearningSettings
-from scheduler.runtime.driver.driver import PATIENT_PER_TURN
+from scheduler.runtime.driver.driver import CALM_BEFORE_S, PATIENT_PER_TURN
 from scheduler.views.explain import WaitingJobs
 from scheduler.views.metrics import Metrics
 from scheduler.views.state_views import update_gauges
@@ -370,7 +370,7 @@ class ByFactsOnly:
 
     _ALLOWED = frozenset(
         {"transaction", "take", "decide", "publish", "snapshot"}
-        | {"view", "question", "asked", "next_due_s"}
+        | {"view", "question", "asked", "next_due_s", "round_due_s"}
     )
 
     def __init__(self, control):
@@ -470,6 +470,52 @@ def test_a_reader_does_not_wait_for_other_turns(live, monkeypatch):
     live(story)
 
 
+def test_a_reader_waits_from_shortly_before_a_round_until_it_is_stored(live, monkeypatch):
+    monkeypatch.setattr("scheduler.runtime.service.CALM_S", 60.0)
+
+    async def story(stage):
+        await stage.job(total_steps=1e6)
+        due_s, number = stage.control.round_due_s, stage.state.engine.round_number
+        await stage.run(due_s - CALM_BEFORE_S - 0.1)
+        await stage.do(stage.service.until_calm())
+        stage.clock.advance(due_s - CALM_BEFORE_S / 2)
+        reader = asyncio.ensure_future(stage.service.until_calm())
+        await stage.do(stage.driver.tell(work(lambda turn: turn.record_event("x", "y", "z"))))
+        assert not reader.done(), "another turn lets no reader go on"
+        await stage.advance(due_s)
+        await reader
+        assert stage.state.engine.round_number == number + 1
+
+    live(story)
+
+
+def sums_of_rounds(stage):
+    """Return the seconds that rounds took so far, and their waits."""
+    found = stage.service.metrics().decode()
+    return [
+        float(re.search(rf"leasehold_round_{name}_sum (.*)", found)[1])
+        for name in ("seconds", "wait_seconds")
+    ]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_round_that_is_planned_late_took_from_when_it_could_be_planned(live, is_asked):
+    async def story(stage):
+        await stage.job(total_steps=1e6)
+        stage.driver._metrics.clock = lambda: 0.0
+        before = sums_of_rounds(stage)
+        number = stage.state.engine.round_number
+        stage.clock.advance(stage.control.round_due_s + 5.0)
+        if is_asked:  # the policy answers at the same moment, so the round is not late
+            await stage.job("other", total_steps=1e6)
+        await stage.settle()
+        assert stage.state.engine.round_number == number + 1
+        late_s = [after - s for after, s in zip(sums_of_rounds(stage), before, strict=True)]
+        assert late_s == pytest.approx([0.0 if is_asked else 5.0] * 2, abs=0.1)
+
+    live(story)
+
+
 def test_the_wait_of_a_round_is_that_for_its_commit(live):
     async def story(stage):
         clock_s = [0.0]
@@ -490,11 +536,7 @@ def test_the_wait_of_a_round_is_that_for_its_commit(live):
 
         stage.control.decide = slowly
         await stage.job()
-        found = stage.service.metrics().decode()
-        turn_s, wait_s = (
-            float(re.search(rf"leasehold_round_{name}_sum (.*)", found)[1])
-            for name in ("seconds", "wait_seconds")
-        )
+        turn_s, wait_s = sums_of_rounds(stage)
         assert turn_s > 5.009
         assert wait_s == pytest.approx(5.0, abs=0.1)
 
