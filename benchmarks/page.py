@@ -4,7 +4,8 @@ Starts a real `leasehold serve` with finished jobs in its store, and light agent
 that report over HTTP while jobs come and go. A view is asked for whole, and as the part that an
 open page fetches again, which counts compressed. Open pages follow `/changes` and fetch their part
 at each change. Rounds with and without them alternate, so that both meet the same machine. Rounds
-differ in what they decide, by five times. So the ratio compares only the waits in their turns.
+differ in what they decide, by five times. So the ratio compares only the parts in which they
+compute nothing: a late start, waits for a processor, and the commit.
 
 Usage: python benchmarks/page.py [--store sqlite|postgresql] [--pages N] [--json]
 """
@@ -134,7 +135,7 @@ async def keep_open(daemon: Daemon, path: str) -> None:
 
 
 async def rounds_pass(daemon: Daemon, count: int) -> tuple[float, float, float]:
-    """Wait for some rounds; returns means: seconds of a turn, of its waits, and of CPU."""
+    """Wait for some rounds; returns means: seconds of a round, of its waits, and of CPU."""
     before, cpu_s = daemon.metrics(), daemon.cpu_s()
     while True:
         await asyncio.sleep(2.0)

@@ -374,8 +374,9 @@ class Driver:
     ) -> tuple[list[tuple[asyncio.Future[object], Answered]], float]:
         """Take in facts, with pauses for other tasks.
 
-        Returns the futures with their answers, and the processor time that was used. A refused fact is answered at once if the refusal shows only stored state. After facts
-        that change something it waits for the commit.
+        Returns the futures with their answers, and the processor time that was used. A refused
+        fact is answered at once if the refusal shows only stored state. After facts that change
+        something it waits for the commit.
         """
         answers = []
         stopwatch_s = self._metrics.clock
